@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -79,24 +79,15 @@ class Advice:
     def __format__(self, specification: str) -> str:
         return advice(*("".join(map(format, way)) for way in self.ways))
 
-    def followed(self, names: Container[str] | None) -> tuple[str | Argument, ...]:
-        """The ways that are open, with ``, or`` between them.
-
-        Args:
-            names: The parameters that the call has; None where that is not known, so that no way is left out.
-
-        Returns:
-            Texts, and the arguments between them. The last way where no other one is open.
-        """
-        open_ways = [
+    def open_to(self, names: Container[str] | None) -> tuple[str | Argument, ...]:
+        """The ways that a call with these parameters has, with ``, or`` between them; else the last way."""
+        open_ways = (
             way
             for way in self.ways
             if names is None or all(part.name in names for part in way if _is_own(part))
-        ]
-        found: list[str | Argument] = []
-        for way in open_ways or self.ways[-1:]:
-            found += (", or ", *way) if found else way
-        return tuple(found)
+        )
+        parts = tuple(part for way in open_ways for part in (", or ", *way))
+        return parts[1:] or self.ways[-1]
 
 
 def _is_own(part: str | Argument) -> TypeGuard[Argument]:
@@ -149,15 +140,21 @@ def _argument(marked: str) -> Argument:
     return Argument(name, value, call)
 
 
-def in_python(parts: Iterable[Part]) -> str:
+def followed(parts: Iterable[Part], names: Container[str] | None) -> Iterator[str | Argument]:
+    """The parts of a message, with the ways that are open to a call or a verb.
+
+    Args:
+        parts: The message.
+        names: The parameters that the call has, or that the verb spells; None where it takes any.
+    """
+    for part in parts:
+        yield from part.open_to(names) if isinstance(part, Advice) else (part,)
+
+
+def in_python(parts: Sequence[Part]) -> str:
     """A message as Python shows it, with the ways that are open to the call that the user's line makes."""
-    names: Container[str] | None = None
-    parts = tuple(parts)
-    if any(isinstance(part, Advice) for part in parts):
-        names = _parameters_of_the_call()
-    return "".join(
-        "".join(map(str, part.followed(names))) if isinstance(part, Advice) else str(part) for part in parts
-    )
+    advises = any(isinstance(part, Advice) for part in parts)
+    return "".join(map(str, followed(parts, _parameters_of_the_call() if advises else ())))
 
 
 #: Packages and modules that are no user's: the two packages, what calls their context managers, and what
@@ -337,11 +334,12 @@ def megabytes(count: int) -> str:
 
 
 @contextmanager
-def failures_named(failure: str) -> Iterator[None]:
+def failures_named(failure: str, advice: str = "correct it") -> Iterator[None]:
     """Says which function failed; the error itself is the cause of the one that is raised.
 
     Args:
         failure: What failed, in words.
+        advice: What to do.
 
     Raises:
         CalibrationDataError: What stands in the block fails.
@@ -351,4 +349,4 @@ def failures_named(failure: str) -> Iterator[None]:
     except TrtInt8Error:
         raise
     except Exception as error:
-        raise CalibrationDataError(f"{failure}: {in_one_line(error)}; correct it") from error
+        raise CalibrationDataError(f"{failure}: {in_one_line(error)}; {advice}") from error

@@ -13,8 +13,8 @@ import pytest
 
 import trtint8
 from calibrators.checks import warn_user
-from calibrators.errors import Advice, Argument, advice
-from trtint8.cli.main import VERBS, main, said_parts
+from calibrators.errors import Advice, Argument, advice, followed
+from trtint8.cli.main import VERBS, main
 from trtint8.cli.verbs import VERB_OF, spellings_of
 from trtint8.data import DEMO_MODEL
 
@@ -172,7 +172,7 @@ def test_a_verb_advises_only_what_it_takes(verb):
     ways = [f"give {Argument(name)}" for name in PARAMETERS]
     error = trtint8.ModelError(f"it is wrong; {advice(*ways, 'mend it')}")
     assert isinstance(error.parts[-1], Advice)
-    named = {part.name for part in said_parts(error, spelled) if isinstance(part, Argument)}
+    named = {part.name for part in followed(error.parts, spelled) if isinstance(part, Argument)}
     assert named == {name for name in PARAMETERS if name in spelled}
 
 

@@ -161,7 +161,7 @@ def test_only_the_run_options_know_of_ray():
         for name, targets in IMPORTS.items()
         if not name.startswith("calibrators.ray")
         and any(target.startswith("calibrators.ray") for target in targets)
-    } == {"calibrators.run", "trtint8", "trtint8.cli.verbs"}
+    } == {"calibrators.run", "trtint8.cli.verbs"}
 
 
 def test_sessions_of_onnx_runtime_are_made_in_one_place():

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import onnx_ir as ir
 
@@ -28,7 +28,6 @@ from calibrators.tables.cache_origin import origin_path, read_origin, refuse_for
 from calibrators.tables.table import CalibrationTable
 from trtint8.builder.build import BuiltEngine
 from trtint8.builder.config import BuildOptions
-from trtint8.builder.dynamic_ranges import MissingRange
 from trtint8.engine.file import (
     EngineInfo,
     info_rows,
@@ -178,7 +177,7 @@ class BuiltFiles:
             weights_bytes=built.weights_bytes,
             model_fingerprint=loaded.fingerprint,
             route="implicit" if self.implicit else "explicit",
-            missing_ranges=tuple(map(_described, built.missing_ranges)),
+            missing_ranges=tuple((missing.tensor, missing.layer) for missing in built.missing_ranges),
             shared_scales=self.shared_scales,
             hardware_compatibility=self.options.hardware_compatibility,
             version_compatible=self.options.version_compatible,
@@ -197,9 +196,9 @@ class BuiltFiles:
 
         def write(staged: Callable[[Path], Path]) -> EngineInfo:
             # What is there already may have been made by somebody else, and is not claimed.
-            if float_file and _model_in(float_file) != loaded.fingerprint:
+            if float_file and not _holds_model(float_file, loaded.fingerprint):
                 save_model(loaded.graph_model, staged(float_file))
-            if tail is not None and tail_file and _model_in(tail_file) != fingerprint(tail):
+            if tail is not None and tail_file and not _holds_model(tail_file, fingerprint(tail)):
                 save_model(tail, staged(tail_file))
             if qdq_file and not _is_file(source, qdq_file):
                 save_model(self.graph_model, staged(qdq_file))
@@ -271,30 +270,31 @@ def check_files_beside(
     cache = cache_file_of(output)
 
     def lost_files() -> list[Path]:
-        before = _info_before(output)
-        files: dict[Path, tuple[Callable[[Path], str | None], set[str | None]]] = {}
+        before = _read(read_sidecar, output)
+        files: dict[Path, tuple[Callable[[Path], Model | CalibrationTable], set[str | None]]] = {}
         if isinstance(source, Model):
             known = {loaded.fingerprint, before.model_fingerprint if before else None}
-            files[float_file_of(output)] = _model_in, known
+            files[float_file_of(output)] = load_model, known
         if not (implicit or _is_file(source, qdq_file_of(output))):
             known = {
                 loaded.fingerprint if loaded.is_quantized else None,
                 before.qdq_fingerprint if before else None,
             }
-            files[qdq_file_of(output)] = _model_in, known
+            files[qdq_file_of(output)] = load_model, known
         if not (loaded.is_quantized or (table and _holds(table_file_of(output), table, loaded))):
-            files[table_file_of(output)] = _ranges_in, {before.table_fingerprint if before else None}
+            known = {before.table_fingerprint if before else None}
+            files[table_file_of(output)] = CalibrationTable.load, known
         if tail is not None:
-            files[tail_file_of(output)] = _model_in, {fingerprint(tail)}
+            files[tail_file_of(output)] = load_model, {fingerprint(tail)}
         for file in (sidecar_path(output), *files, *([cache, origin_path(cache)] if cached else [])):
             check_writable(file, named=False)  # its name is longer than the engine's
         unchanged = _unchanged_files(output, before)
         lost = [
             file
-            for file, (content, known) in files.items()
+            for file, (load, known) in files.items()
             if exists(file)
             and file not in unchanged
-            and ((found := content(file)) is None or found not in known)
+            and ((found := _read(load, file)) is None or found.fingerprint not in known)
         ]
         if cached and not _is_calibrated(cache):
             lost.append(cache)
@@ -326,15 +326,6 @@ def _decisive_files(output: Path) -> tuple[Path, ...]:
     return (output, sidecar_path(output), *_files_beside(output))
 
 
-def _info_before(output: Path) -> EngineInfo | None:
-    """The sidecar of the build before; None where there was none, or it is not known what it made."""
-    try:
-        return read_sidecar(output)
-    except EngineError as error:
-        records.raise_if_unreadable(error)
-        return None
-
-
 def _unchanged_files(output: Path, before: EngineInfo | None) -> dict[Path, str]:
     """The files beside an engine that are as earlier builds have written them, with their hashes."""
     written = before.written if before else {}
@@ -357,7 +348,7 @@ def _settle_earlier(
     Returns:
         The hashes of the files beside the new engine that builds have written, by the ends of their names.
     """
-    before = _info_before(output)
+    before = _read(read_sidecar, output)
     unchanged = _unchanged_files(output, before)
     fits = before is not None and loaded.fingerprint in (before.model_fingerprint, before.qdq_fingerprint)
     written: dict[str, str] = {}
@@ -396,27 +387,22 @@ def _may_be_sidecar(file: Path) -> bool:
     return isinstance(document, dict) and {"format_version", "tensorrt_version"} <= document.keys()
 
 
-def _model_in(file: Path) -> str | None:
-    """The fingerprint of the model in a file; None where there is none."""
+_Content = TypeVar("_Content")
+
+
+def _read(load: Callable[[Path], _Content], file: Path) -> _Content | None:
+    """What a file holds; None where it is missing, or holds something else."""
     try:
-        return load_model(file).fingerprint
-    except ModelError as error:
+        return load(file)
+    except (EngineError, ModelError, TableError) as error:
         records.raise_if_unreadable(error)
         return None
 
 
-def _ranges_in(file: Path) -> str | None:
-    """The fingerprint of the ranges in a file; None where there are none."""
-    table = _table_in(file)
-    return table.fingerprint if table else None
-
-
-def _table_in(file: Path) -> CalibrationTable | None:
-    try:
-        return CalibrationTable.load(file)
-    except TableError as error:
-        records.raise_if_unreadable(error)
-        return None
+def _holds_model(file: Path, wanted: str) -> bool:
+    """True if a file holds the model of a fingerprint."""
+    model = _read(load_model, file)
+    return model is not None and model.fingerprint == wanted
 
 
 def _is_calibrated(cache: Path) -> bool:
@@ -436,7 +422,7 @@ def _holds(file: Path, table: CalibrationTable, loaded: Model) -> bool:
 
     One with the same ranges may say more, such as histograms, but not of another model or of other samples.
     """
-    before = _table_in(file)
+    before = _read(CalibrationTable.load, file)
     if before is None:
         return False
     said, known = table.provenance, before.provenance
@@ -498,7 +484,3 @@ def _files_beside(output: Path) -> tuple[Path, ...]:
 def _end_of(file: Path, output: Path) -> str:
     """How the name of a file beside an engine ends."""
     return file.name.removeprefix(f"{output.stem}.")
-
-
-def _described(missing: MissingRange) -> tuple[str, str]:
-    return missing.tensor, missing.layer

@@ -180,7 +180,7 @@ def calibrate(
         limit: Use only this many samples.
         shuffle: Take the samples in random order.
         seed: Seed of the random order.
-        preprocessing: How raw images become inputs of the model.
+        preprocessing: How raw images become inputs.
         skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
             labels, and warn of them by name. By default the first such file is an error.
         tensors: ``all`` float activations, which the implicit route needs; or ``placed``, only the tensors

@@ -78,7 +78,7 @@ from trtint8.models.model import (
 )
 from trtint8.models.serialization import runnable
 from trtint8.models.states import with_recorded_states
-from trtint8.quantization.placement import Placement, place
+from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import scale_name
 from trtint8.quantization.quantize import QuantizeOptions, quantized_model, tensor_names, with_float16
 from trtint8.quantization.targets import Target as QuantizationTarget
@@ -158,67 +158,57 @@ def build_from_sources(
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     with keeping_warnings() as said:
-        return _build(model, sources, output, wanted, options, tail, said)
-
-
-def _build(
-    model: ModelSource,
-    sources: RangeSources,
-    output: str | os.PathLike[str],
-    wanted: Int8Options,
-    options: BuildOptions,
-    tail: ir.Model | None,
-    said: Sequence[str],
-) -> BuildResult:
-    output = check_writable(output)
-    refuse_overwriting([output, sidecar_path(output)], [model, sources.calibration])
-    if kind_by_ending(output) not in ("engine", ""):
-        raise OutputError(
-            f"the engine's name '{output}' ends in {output.suffix}, as files of another kind do; give it "
-            "another ending, such as .engine"
+        output = check_writable(output)
+        refuse_overwriting([output, sidecar_path(output)], [model, sources.calibration])
+        if kind_by_ending(output) not in ("engine", ""):
+            raise OutputError(
+                f"the engine's name '{output}' ends in {output.suffix}, as files of another kind do; give it "
+                "another ending, such as .engine"
+            )
+        # A table that is not changed may be read from where it would be written.
+        refuse_overwriting(
+            [table_file_of(output)], [model, *([sources.calibration] if sources.manual else [])]
         )
-    # A table that is not changed may be read from where it would be written.
-    refuse_overwriting([table_file_of(output)], [model, *([sources.calibration] if sources.manual else [])])
-    flavor = flavors.load(wanted.target)
-    loaded = load_model(model)
-    if loaded is not model:  # else it was warned of
-        warn_of_runtime_nodes(loaded)
-    finished = loaded.is_quantized or _has_no_layer_in_int8(loaded, sources)
-    # A Q/DQ model that is not changed may stand where it would be written.
-    types_in_graph = _puts_types_in_graph(flavor, options, finished)
-    changed = types_in_graph or not finished
-    refuse_overwriting([qdq_file_of(output)], [sources.calibration, *([model] if changed else [])])
-    refuse_renamed_inputs(loaded)
-    given = is_calibrator(sources.calibration, flavor)
-    _refuse_without_effect(loaded, sources, wanted, calibrator=given)
-    if wanted.keep_int8 and options.fp16 is False:
-        raise ModelError(
-            f"{Argument('keep_int8')} names layers that would be in FP16 otherwise; leave out "
-            f"{Argument('fp16', 'False')}"
+        flavor = flavors.load(wanted.target)
+        loaded = load_model(model)
+        if loaded is not model:  # else it was warned of
+            warn_of_runtime_nodes(loaded)
+        finished = loaded.is_quantized or _has_no_layer_in_int8(loaded, sources)
+        # A Q/DQ model that is not changed may stand where it would be written.
+        types_in_graph = _puts_types_in_graph(flavor, options, finished)
+        changed = types_in_graph or not finished
+        refuse_overwriting([qdq_file_of(output)], [sources.calibration, *([model] if changed else [])])
+        refuse_renamed_inputs(loaded)
+        given = is_calibrator(sources.calibration, flavor)
+        _refuse_without_effect(loaded, sources, wanted, calibrator=given)
+        if wanted.keep_int8 and options.fp16 is False:
+            raise ModelError(
+                f"{Argument('keep_int8')} names layers that would be in FP16 otherwise; leave out "
+                f"{Argument('fp16', 'False')}"
+            )
+        chosen = choose_route(
+            "explicit" if finished and wanted.route == "auto" else wanted.route,
+            sources.calibration,
+            flavor,
+            loaded,
         )
-    chosen = choose_route(
-        "explicit" if finished and wanted.route == "auto" else wanted.route,
-        sources.calibration,
-        flavor,
-        loaded,
-    )
-    table = None if sources.manual else table_among(sources.calibration)
-    implicit = chosen == "implicit"
-    cached = implicit and not given and sources.calibrator is not None
-    check_files_beside(output, loaded, model, table, implicit=implicit, cached=cached, tail=tail)
-    capabilities = [capability_of(gpu) for gpu in wanted.compute_capabilities]
-    build = Build(flavor, loaded.inputs, wanted.profiles, capabilities, options, sources.progress)
-    outputs = [value.name or "" for value in loaded.graph_model.graph.outputs]
-    check_io_names([*(spec.name for spec in loaded.inputs), *outputs], options)
-    calibration = with_recorded_states(sources.calibration, loaded)
-    sources = replace(sources, calibration=_shaped(calibration, loaded, wanted.profiles))
-    making = _Int8Build(build, loaded, sources, output, wanted, types_in_graph, finished)
-    with job(enabled=sources.progress):
-        product = making.implicit() if implicit else making.explicit()
-    expected = making.expected(product)
-    if expected is not None and expected.is_slower and making.chooses_types and not implicit:
-        product, expected = making.in_fp16(product), None
-    return replace(product.save(output, loaded, model, tail, said), expected=expected)
+        table = None if sources.manual else table_among(sources.calibration)
+        implicit = chosen == "implicit"
+        cached = implicit and not given and sources.calibrator is not None
+        check_files_beside(output, loaded, model, table, implicit=implicit, cached=cached, tail=tail)
+        capabilities = [capability_of(gpu) for gpu in wanted.compute_capabilities]
+        build = Build(flavor, loaded.inputs, wanted.profiles, capabilities, options, sources.progress)
+        outputs = [value.name or "" for value in loaded.graph_model.graph.outputs]
+        check_io_names([*(spec.name for spec in loaded.inputs), *outputs], options)
+        calibration = with_recorded_states(sources.calibration, loaded)
+        sources = replace(sources, calibration=_shaped(calibration, loaded, wanted.profiles))
+        making = _Int8Build(build, loaded, sources, output, wanted, types_in_graph, finished)
+        with job(enabled=sources.progress):
+            product = making.implicit() if implicit else making.explicit()
+        expected = making.expected(product)
+        if expected is not None and expected.is_slower and making.chooses_types and not implicit:
+            product, expected = making.in_fp16(product), None
+        return replace(product.save(output, loaded, model, tail, said), expected=expected)
 
 
 def nothing_in_int8(report: LayerReport | None, wanted: Sequence[str]) -> str | None:
@@ -243,9 +233,8 @@ def _has_no_layer_in_int8(loaded: Model, sources: RangeSources) -> bool:
     Warns:
         UserWarning: That is so.
     """
-    if WITHOUT_PAIRS not in loaded.graph_model.metadata_props or sources.calibration is not None:
-        return False
-    if sources.manual:
+    given = sources.calibration is not None or sources.manual
+    if given or WITHOUT_PAIRS not in loaded.graph_model.metadata_props:
         return False
     warn_user(
         f"'{loaded.name}' was quantized without any layer in INT8, so the engine has none; 'trtint8 audit' "
@@ -392,39 +381,34 @@ class _Int8Build:
         prepared, profiles, sizes = self.prepared, self.wanted.profiles, table.provenance.input_sizes
         largest = largest_shapes(profiles, prepared.inputs, sizes)
         optimal = optimal_shapes(profiles, prepared.inputs, sizes)
-        compensated = Compensated(prepared, None)
-        if not asked.slower:
-            compensated = self._compensated(prepared, table, asked.place(prepared, largest, optimal))
+        compensated, again = Compensated(prepared, None), bool(asked.slower)
+        if self.wanted.rounding and self.sources.calibrates and not again:
+            data, placement = (
+                cast("DataSource", self.sources.calibration),
+                asked.place(prepared, largest, optimal),
+            )
+            compensated = compensate(prepared, table, placement, data, self.sources.data, again=True)
         made = quantized_model(compensated.model, table, asked, largest, optimal)
         placement = made.placement
-        if not asked.slower:
+        if not again:
             warn_of_losses(table, placement.tensors)
-        unused = [name for name in self.sources.manual if name not in placement.tensors]
-        if unused and not asked.slower:
-            warn_user(
-                f"no Q/DQ pair goes to {enumerated(map(repr, unused))}: the dynamic range has no effect "
-                "there",
-                note=True,
-            )
+            if unused := [name for name in self.sources.manual if name not in placement.tensors]:
+                warn_user(
+                    f"no Q/DQ pair goes to {enumerated(map(repr, unused))}: the dynamic range has no effect "
+                    "there",
+                    note=True,
+                )
         return BuiltFiles(
             self._run(made.graph_model, prepared, sizes=sizes),
             made.graph_model,
             placement.quantized_nodes,
             table,
             self.build.options,
-            _scales(placement.shared),
+            tuple(tuple(map(scale_name, group)) for group in placement.shared),
             float_nodes=placement.float_nodes,
             float_causes=placement.float_causes,
             rounded=compensated.compensation,
         )
-
-    def _compensated(self, prepared: Model, table: CalibrationTable, placement: Placement) -> Compensated:
-        """The model with weights that compensate for INT8, where there are samples for that."""
-        sources = self.sources
-        if not (self.wanted.rounding and sources.calibrates):
-            return Compensated(prepared, None)
-        data = cast("DataSource", sources.calibration)
-        return compensate(prepared, table, placement, data, sources.data, again=True)
 
     def implicit(self) -> BuiltFiles:
         """Builds with calibrators and dynamic ranges."""
@@ -647,10 +631,6 @@ def _table_of(calibrator: AnyCalibrator) -> CalibrationTable:
             "table; give one of calibrators.tensorrt"
         )
     return calibrator.table
-
-
-def _scales(groups: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(map(scale_name, group)) for group in groups)
 
 
 #: Methods to TensorRT's calibrators; the others are calibrated on the CPU. TensorRT has no choice by what

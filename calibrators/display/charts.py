@@ -1,15 +1,14 @@
-"""Charts as SVG, which take their colours and fonts from the page around them, and as PNG with their own.
-
-Each chart is a function that draws a figure; :func:`as_svg` and :func:`as_png` have it drawn in either form.
-"""
+"""Charts as SVG, which take their colours and fonts from the page around them, and as PNG with their own."""
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ParamSpec
 
 from calibrators.display.cards import Card
 from calibrators.histograms.thresholds import METHODS
@@ -22,7 +21,7 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 #: The dashes of the methods' lines (SVG's stroke-dasharray), in the order of ``METHODS``. They distinguish
 #: methods without colour; where there are more methods, the first dashes are used again.
@@ -91,8 +90,6 @@ _DOT = 6.0
 #: Diameter of the ring around a point, in SVG units.
 _RING = 14.0
 
-_DECADES = {0: "1", 3: "1 k", 6: "1 M", 9: "1 G", 12: "1 T"}
-
 
 def dashes_of(method: str) -> tuple[float, ...]:
     """Returns the lengths of the dashes and gaps of a method's line; empty for a solid line.
@@ -105,46 +102,54 @@ def dashes_of(method: str) -> tuple[float, ...]:
     return _DASHES[list(METHODS).index(method) % len(_DASHES)]
 
 
-def as_svg(draw: Callable[[], Figure]) -> str:
-    """Returns a chart as an SVG element for an HTML page.
+@dataclass(frozen=True)
+class Chart:
+    """A chart that is drawn when it is asked for.
+
+    Attributes:
+        draw: Draws it.
+    """
+
+    draw: Callable[[], Figure]
+
+    def svg(self) -> str:
+        """Returns the chart as an SVG element for an HTML page."""
+        stream = io.StringIO()
+        with matplotlib.rc_context(_SETTINGS):
+            self.draw().savefig(stream, format="svg", metadata={"Date": None})
+        return _slim(stream.getvalue())
+
+    def png(self) -> bytes:
+        """Returns the chart as a PNG file, on a white ground and in colours for it."""
+        stream = io.BytesIO()
+        with matplotlib.rc_context({**_SETTINGS, "axes.prop_cycle": cycler(color=list(_ON_WHITE))}):
+            figure = self.draw()
+            figure.patch.set(visible=True, facecolor="white")
+            figure.savefig(stream, format="png", dpi=72 * _PIXELS)
+        return stream.getvalue()
+
+
+_Parameters = ParamSpec("_Parameters")
+
+
+def _chart(draw: Callable[_Parameters, Figure]) -> Callable[_Parameters, Chart]:
+    """A function that draws a figure, as one that returns the chart."""
+
+    @functools.wraps(draw)
+    def chart(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> Chart:
+        return Chart(lambda: draw(*args, **kwargs))
+
+    return chart
+
+
+@_chart
+def histogram_chart(card: Card, labels: Labels = None) -> Figure:
+    """A tensor's histogram on a log scale, with the threshold of every method, in 340 x 150 units.
 
     Args:
-        draw: Draws the chart.
+        card: The tensor, with at least one value that is not zero.
+        labels: What the axes show.
     """
-    stream = io.StringIO()
-    with matplotlib.rc_context(_SETTINGS):
-        draw().savefig(stream, format="svg", metadata={"Date": None})
-    return _slim(stream.getvalue())
-
-
-def as_png(draw: Callable[[], Figure]) -> bytes:
-    """Returns a chart as a PNG file, on a white ground and in colours for it.
-
-    Args:
-        draw: Draws the chart.
-    """
-    stream = io.BytesIO()
-    with matplotlib.rc_context({**_SETTINGS, "axes.prop_cycle": cycler(color=list(_ON_WHITE))}):
-        figure = draw()
-        figure.patch.set(visible=True, facecolor="white")
-        figure.savefig(stream, format="png", dpi=72 * _PIXELS)
-    return stream.getvalue()
-
-
-def histogram_chart(card: Card) -> str:
-    """A tensor's histogram on a log scale, with the threshold of every method.
-
-    Args:
-        card: The tensor.
-
-    Returns:
-        An SVG element of 340 x 150 units for an HTML page; empty where all values are zero.
-    """
-    return as_svg(lambda: draw_histogram(card)) if card.bar_counts else ""
-
-
-def draw_histogram(card: Card, labels: Labels = None) -> Figure:
-    """Draws what :func:`histogram_chart` shows, of a card with bars."""
     legend = 0 if labels is None else _LINE_HEIGHT
     figure, axes = _axes(340, 150 + legend, left=36, bottom=20 + legend, right=10, top=8, labels=labels)
     top = 2.0 * max(card.bar_counts)
@@ -175,27 +180,21 @@ def draw_histogram(card: Card, labels: Labels = None) -> Figure:
     step = 1 if len(decades) <= 4 else (2 if len(decades) <= 7 else 3)
     axes.yaxis.set_major_locator(FixedLocator([10**decade for decade in decades[::step]]))
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: count_label(value)))
+    axes.yaxis.set_major_formatter(EngFormatter())
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
     return figure
 
 
-def level_chart(levels: Sequence[float], width: int) -> str:
-    """A line chart of the SQNR from layer to layer.
+@_chart
+def level_chart(levels: Sequence[float], width: int, labels: Labels = None) -> Figure:
+    """A line chart of the SQNR from layer to layer, in ``width`` x 170 units.
 
     Args:
         levels: The SQNR after each layer in decibels, in the order of the graph; infinite ones are left out.
         width: Width of the chart, in SVG units.
-
-    Returns:
-        An SVG element of ``width`` x 170 units for an HTML page.
+        labels: What the axes show.
     """
-    return as_svg(lambda: draw_levels(levels, width))
-
-
-def draw_levels(levels: Sequence[float], width: int, labels: Labels = None) -> Figure:
-    """Draws what :func:`level_chart` shows."""
     figure, axes = _axes(
         width, 170, left=36 if labels is None else 44, bottom=22, right=10, top=10, labels=labels
     )
@@ -210,29 +209,8 @@ def draw_levels(levels: Sequence[float], width: int, labels: Labels = None) -> F
     return figure
 
 
+@_chart
 def point_chart(
-    points: Sequence[tuple[float, float, bool]],
-    y_unit: str,
-    *,
-    width: int = 340,
-    ringed: tuple[float, float] | None = None,
-) -> str:
-    """A chart of points over a share, such as accuracy over the share of the arithmetic in float.
-
-    Args:
-        points: The share in [0, 1], the value, and whether the point is drawn filled; values that are not
-            finite are left out.
-        y_unit: The unit of the values, or empty.
-        width: Width of the chart, in SVG units.
-        ringed: The share and the value of a point that a ring marks, or None.
-
-    Returns:
-        An SVG element of ``width`` x 200 units for an HTML page.
-    """
-    return as_svg(lambda: draw_points(points, y_unit, width=width, ringed=ringed))
-
-
-def draw_points(
     points: Sequence[tuple[float, float, bool]],
     y_unit: str,
     *,
@@ -240,7 +218,18 @@ def draw_points(
     ringed: tuple[float, float] | None = None,
     labels: Labels = None,
 ) -> Figure:
-    """Draws what :func:`point_chart` shows."""
+    """A chart of points over a share, such as accuracy over the share of the arithmetic in float.
+
+    It has ``width`` x 200 units.
+
+    Args:
+        points: The share in [0, 1], the value, and whether the point is drawn filled; values that are not
+            finite are left out.
+        y_unit: The unit of the values, or empty.
+        width: Width of the chart, in SVG units.
+        ringed: The share and the value of a point that a ring marks, or None.
+        labels: What the axes show.
+    """
     left, bottom, right, top = 52.0, 22.0, 14.0, 10.0
     figure, axes = _axes(width, 200, left=left, bottom=bottom, right=right, top=top, labels=labels)
     shown = [(100 * x, y, marked) for x, y, marked in points if math.isfinite(y)]
@@ -274,14 +263,6 @@ def _around(values: Sequence[float]) -> tuple[float, float]:
 def _with_unit(value: float, unit: str) -> str:
     """The label of a tick; none beyond the ends of a share, where the axis has room."""
     return "" if unit == "%" and not 0 <= value <= 100 else f"{value:.4g} {unit}".strip()
-
-
-def count_label(count: float) -> str:
-    """A short label for a power of ten, such as ``100`` or ``10 k``."""
-    decade = round(math.log10(count))
-    base = 3 * (decade // 3)
-    factor = 10 ** (decade - base)
-    return f"{factor}{_DECADES[base][1:]}" if base in _DECADES else f"1e{decade}"
 
 
 def _axes(

@@ -135,7 +135,7 @@ def plot_histogram(card: Card) -> Picture:
     used = card.used
     title = f"'{card.name}': amax {used.amax:.6g} by {used.method}, {100 * used.clipped:.3f} % clipped"
     labels = "magnitude of a value", "number of values"
-    return _drawn(title, lambda charts: charts.draw_histogram(card, labels))
+    return _drawn(title, lambda charts: charts.histogram_chart(card, labels))
 
 
 def plot_levels(levels: Sequence[float], title: str) -> Picture:
@@ -149,7 +149,7 @@ def plot_levels(levels: Sequence[float], title: str) -> Picture:
         UnsupportedError: Matplotlib is not installed.
     """
     labels = "layers, in the order in which they run", "SQNR after each layer, dB"
-    return _drawn(title, lambda charts: charts.draw_levels(levels, _WIDTH, labels))
+    return _drawn(title, lambda charts: charts.level_chart(levels, _WIDTH, labels))
 
 
 def plot_points(
@@ -166,22 +166,16 @@ def plot_points(
     Raises:
         UnsupportedError: Matplotlib is not installed.
     """
-    return _drawn(title, lambda charts: charts.draw_points(points, unit, labels=labels))
+    return _drawn(title, lambda charts: charts.point_chart(points, unit, labels=labels))
 
 
-def _drawn(title: str, draw: Callable[[ModuleType], Any]) -> Picture:
-    """The picture of a chart, which ``draw`` draws with :mod:`calibrators.display.charts`."""
-    charts = _charts()
-    return picture_of(
-        charts.as_svg(lambda: draw(charts)), title, lambda: bytes(charts.as_png(lambda: draw(charts)))
-    )
-
-
-def _charts() -> ModuleType:
+def _drawn(title: str, chart_of: Callable[[ModuleType], Any]) -> Picture:
+    """The picture of a chart, which ``chart_of`` makes with :mod:`calibrators.display.charts`."""
     try:
         from calibrators.display import charts
     except ModuleNotFoundError as error:
         raise UnsupportedError(
             f"a picture needs Matplotlib, which is not installed; run {install_command('notebook')}"
         ) from error
-    return charts
+    chart = chart_of(charts)
+    return picture_of(chart.svg(), title, chart.png)

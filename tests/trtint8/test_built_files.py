@@ -360,9 +360,7 @@ def _assert_one_set(output):
 
 
 @pytest.mark.usefixtures("rtx")
-@pytest.mark.parametrize(
-    "moment", ["_info_before", "_holds", "_unchanged_files", "_settle_earlier", "save_engine"]
-)
+@pytest.mark.parametrize("moment", ["_read", "_holds", "_unchanged_files", "_settle_earlier", "save_engine"])
 def test_two_builds_of_one_output_leave_the_files_of_one(moment, table, tmp_path, monkeypatch):
     """A build decides by what is there; what another build writes meanwhile is not mixed with its own."""
     output, other = tmp_path / "d.engine", table.override({"images": 2.0})

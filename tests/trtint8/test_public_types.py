@@ -12,6 +12,7 @@ import pytest
 
 import trtint8
 from calibrators.histograms.thresholds import METHODS, Method
+from trtint8.cli.verbs import described
 
 ROOT = Path(__file__).parents[2]
 USER_SCRIPT = ROOT / "tests" / "typing" / "user_script.py"
@@ -96,15 +97,11 @@ def test_the_users_script_has_every_public_name():
     assert not [name for name in trtint8.__all__ if f"trtint8.{name}" not in text]
 
 
-def test_type_checkers_see_the_names_that_python_finds():
-    tree = ast.parse(Path(trtint8.__file__).read_text())
-    checked = next(node for node in tree.body if isinstance(node, ast.If))
-    imported = {alias.asname: node.module for node in checked.body for alias in node.names}
-    found = {name: module for module, names in trtint8._HOMES.items() for name in names}
-    assert imported == found
-    assert trtint8.__all__ == ["__version__", *sorted(found)]
-    assert dir(trtint8) == sorted(trtint8.__all__)
-    assert all(getattr(trtint8, name) is getattr(import_module(found[name]), name) for name in found)
+def test_python_finds_the_names_that_type_checkers_see():
+    stub = ast.parse(Path(trtint8.__file__).with_suffix(".pyi").read_text())
+    imported = {alias.asname: node.module for node in stub.body[1:] for alias in node.names}
+    assert trtint8.__all__ == dir(trtint8) == sorted(imported)
+    assert all(getattr(trtint8, name) is getattr(import_module(imported[name]), name) for name in imported)
     with pytest.raises(AttributeError, match=r"'trtint8'.*'calibrated'"):
         trtint8.calibrated  # noqa: B018
     assert not hasattr(trtint8, "__nothing__")
@@ -126,3 +123,28 @@ def test_importing_loads_nothing_heavy():
 def test_no_public_name_is_hidden_by_a_package():
     packages = {path.stem for path in (ROOT / "trtint8").iterdir()}
     assert not packages & set(trtint8.__all__)
+
+
+#: Parameters that mean the same wherever they occur, and how they are described there.
+SHARED = {
+    "allow_host_code": "Whether code that an engine contains may run; see :meth:`Engine.load`.",
+    "batch_size": "Samples per batch",
+    "example_inputs": "What the forward of ",
+    "labels": "Labels that do not come with the data",
+    "limit": "Use only this many samples",
+    "plugins": "Paths of shared libraries with the plugins that engines use",
+    "preprocessing": "How raw images become inputs.",
+    "progress": "Show a progress bar on a terminal",
+    "skip_bad": "Leave out the files of a folder that cannot be read, such as damaged images, with their "
+    "labels, and warn of them by name. By default the first such file is an error.",
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_a_parameter_is_described_alike_in_all_calls(name):
+    calls = {
+        call: getattr(trtint8, call) for call in CALLS if call != "model_inputs"
+    }  # which others refer to
+    found = {call: text for call, function in calls.items() if (text := described(function).get(name))}
+    assert len(found) > 3
+    assert not {call: text for call, text in found.items() if not text.startswith(SHARED[name])}

@@ -122,7 +122,7 @@ def validate(
         minimum: The least value of that metric, as in :func:`tune`. Without both there is no limit.
         batch_size: Samples per batch.
         limit: Use only this many samples.
-        preprocessing: How raw images become inputs of the model.
+        preprocessing: How raw images become inputs.
         skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
             labels, and warn of them by name. By default the first such file is an error.
         executor: Where models run: see :func:`calibrate`. Over Ray, metrics are computed by the workers;
@@ -241,7 +241,7 @@ def measure_sensitivity(
             all samples, and all of them measure single layers.
         batch_size: Samples per batch.
         limit: Use only this many samples; all where None.
-        preprocessing: How raw images become inputs of the model.
+        preprocessing: How raw images become inputs.
         skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
             labels, and warn of them by name. By default the first such file is an error.
         checkpoint: A file that stores what was measured so far. If it exists, the measurement is continued.
@@ -362,7 +362,7 @@ def tune(
         seed: Seed of everything that is random.
         batch_size: Samples per batch.
         limit: Use only this many samples of ``data``, and as many of ``judge``.
-        preprocessing: How raw images become inputs of the model.
+        preprocessing: How raw images become inputs.
         skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
             labels, and warn of them by name. By default the first such file is an error.
         minutes: How long the search may take. Then it ends with the best so far, which is judged as usual.
@@ -373,7 +373,7 @@ def tune(
         on_goal: Called with the goal of the search, before the calibration.
         on_trial: Called with everything that the search tries, also with what an interrupted search that is
             continued has tried.
-        progress: Show progress bars on a terminal or in a notebook.
+        progress: Show a progress bar on a terminal or in a notebook.
         speed: Name of a GPU, or its figures, as :func:`audit` takes them: the times of engines are estimated
             for this GPU. With ``"here"``, at most 12 engines are built and timed on the GPU of this machine.
             Layers that are not faster in INT8 stay in FP16 from the start, whatever their effect on accuracy.

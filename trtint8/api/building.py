@@ -98,12 +98,12 @@ def build_int8_engine(
             model up to these tensors. The rest, for ONNX Runtime, is written as ``<stem>.tail.onnx``, and the
             float model up to them as ``<stem>.float.onnx``.
         options: All other options of the build. The argument ``fp16`` takes precedence over theirs.
-        batch_size: Samples per calibration batch.
+        batch_size: Samples per batch.
         limit: Use only this many samples.
-        preprocessing: How raw images become inputs of the model.
+        preprocessing: How raw images become inputs.
         skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
             labels, and warn of them by name. By default the first such file is an error.
-        progress: Show progress on a terminal.
+        progress: Show a progress bar on a terminal.
         example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
     Returns:

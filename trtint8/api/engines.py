@@ -120,12 +120,12 @@ def bench(
         cuda_graph: Whether an inference is launched as a CUDA graph.
         device: Index of the GPU.
         allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
-        plugins: Paths of shared libraries with the plugins that the engines, and ``baseline``, use.
+        plugins: Paths of shared libraries with the plugins that engines use, also those of ``baseline``.
         batch_size: Samples per batch. By default random values have the optimal batch size of the first
             profile. Files of ``trtexec`` do not have the batch size; by default their times count as those of
             single samples.
         limit: Use only this many samples of ``data``.
-        preprocessing: How raw images become inputs of the engine.
+        preprocessing: How raw images become inputs.
         example_inputs: What the forward of ``baseline`` takes, if it is a ``torch.nn.Module``; see
             :func:`model_inputs`.
 
@@ -187,7 +187,7 @@ def deploy(
         class_names: Names of the classes in the order of their indices, a text file with one per line, or a
             dataset file of ultralytics. By default the names in the model.
         preferred_batch_sizes: The batch sizes that Triton prefers.
-        preprocessing: How raw images become inputs of the engine. The folder has it in a form that the target
+        preprocessing: How raw images become inputs. The folder has it in a form that the target
             program can use.
 
     Returns:
@@ -248,10 +248,10 @@ def write_report(
         labels: Labels that do not come with the data.
         class_names: Names of the classes in the order of their indices, or a text file with one per line.
         allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
-        plugins: Paths of shared libraries with the plugins that the engine uses.
+        plugins: Paths of shared libraries with the plugins that engines use.
         batch_size: Samples per batch.
         limit: Use only this many samples.
-        preprocessing: How raw images become inputs of the models.
+        preprocessing: How raw images become inputs.
         skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
             labels, and warn of them by name. By default the first such file is an error.
         arithmetic: Computes INT8 with the integers of a backend, as in :func:`validate`. It takes the float

@@ -30,7 +30,7 @@ from trtint8.quantization.tensor_configs import ppq_document
 
 if TYPE_CHECKING:
     from trtint8.equalization.equalize import Equalized, EqualizedModel
-    from trtint8.tuning.remedies.held_out import Compensated, Compensation
+    from trtint8.tuning.remedies.held_out import Compensation
 
 
 @dataclass(frozen=True)
@@ -143,8 +143,8 @@ def quantize(
             fourth sample is used for that. The others judge the result: without a clear gain on these nothing
             is changed.
         batch_size: Samples per batch of ``equalize`` and ``rounding``.
-        limit: Use only this many of these samples.
-        preprocessing: How their raw images become inputs of the model.
+        limit: Use only this many samples of ``equalize`` and ``rounding``.
+        preprocessing: How raw images become inputs.
         skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
             labels, and warn of them by name. By default the first such file is an error.
         progress: Show a progress bar on a terminal while calibrating.
@@ -171,14 +171,8 @@ def quantize(
         equalize is None and rounding is None, batch_size, limit, preprocessing, skip_bad
     )
     prepared = prepare(load_float_model(open_module(model, example_inputs)))
-    ranges = as_table(table)
-    if equalize is not None:
-        data_options = data_options.calibrated(ranges.provenance.inputs, "the table")
-        remade = _equalized(prepared, ranges, equalize, data_options, float16, progress)
-        prepared, ranges = remade.model, remade.table
-    if rounding is not None:
-        prepared = _compensated(prepared, ranges, asked, rounding, data_options).model
-    return to_proto(quantized_model(prepared, ranges, asked).graph_model)
+    made = _made(prepared, as_table(table), asked, equalize, rounding, data_options, progress)
+    return to_proto(made.quantized.graph_model)
 
 
 def write_quantized(  # noqa: D417  # the others are those of quantize
@@ -244,30 +238,22 @@ def write_quantized(  # noqa: D417  # the others are those of quantize
         prepared = prepare(cut.head)
     refuse_losing(path, sorted(written))
     ranges = as_table(table).of_part(prepared.fingerprint, prepared.cut_from)
-    remade, compensated = None, None
-    if equalize is not None:
-        data_options = data_options.calibrated(ranges.provenance.inputs, "the table")
-        remade = _equalized(prepared, ranges, equalize, data_options, float16, progress)
-        prepared, ranges = remade.model, remade.table
-    changed = prepared
-    if rounding is not None:
-        compensated = _compensated(prepared, ranges, asked, rounding, data_options)
-        changed = compensated.model
-    quantized = quantized_model(changed, ranges, asked)
+    made = _made(prepared, ranges, asked, equalize, rounding, data_options, progress)
+    remade, float_model = made.equalized, prepared if made.equalized is None else made.equalized.model
     with written_together(path) as staged:
         if cut and cut_files:
             save_model(cut.tail, staged(cut_files[1]))
         if cut or remade:
-            save_model(prepared.graph_model, staged(float_file_of(path)))
+            save_model(float_model.graph_model, staged(float_file_of(path)))
         if remade:
             remade.table.save(staged(table_file_of(path)))
-        save_model(quantized.graph_model, staged(path))
+        save_model(made.quantized.graph_model, staged(path))
     return QuantizedFiles(
         path,
         asked.target.name,
-        quantized,
+        made.quantized,
         remade.equalized if remade else None,
-        compensated.compensation if compensated else None,
+        made.rounded,
         float_file_of(path) if cut or remade else None,
         table_file_of(path) if remade else None,
         cut_files[1] if cut_files else None,
@@ -309,31 +295,38 @@ def _data_options(
     return data_options
 
 
-def _equalized(
-    prepared: Model,
-    table: CalibrationTable,
-    data: DataSource,
-    data_options: DataOptions,
-    float16: bool,
-    progress: bool,
-) -> EqualizedModel:
-    # It loads what runs models, which most calls do not.
-    from trtint8.calibration import tensors_needed
-    from trtint8.equalization.equalize import equalize_and_calibrate
+@dataclass(frozen=True)
+class _Made:
+    """A quantized model, and how the float model was changed for it, where that was asked for."""
 
-    needed = tensors_needed(float16)
-    return equalize_and_calibrate(prepared, table, data, data_options, needed, progress=progress)
+    quantized: Quantized
+    equalized: EqualizedModel | None = None
+    rounded: Compensation | None = None
 
 
-def _compensated(
+def _made(
     prepared: Model,
     table: CalibrationTable,
     asked: QuantizeOptions,
-    data: DataSource,
+    equalize: DataSource | None,
+    rounding: DataSource | None,
     data_options: DataOptions,
-) -> Compensated:
-    # As above.
-    from trtint8.tuning.remedies.held_out import compensate
+    progress: bool,
+) -> _Made:
+    # What runs models is loaded here, because most calls need none of it.
+    remade = rounded = None
+    if equalize is not None:
+        from trtint8.calibration import tensors_needed
+        from trtint8.equalization.equalize import equalize_and_calibrate
 
-    data_options = data_options.calibrated(table.provenance.inputs, "the table")
-    return compensate(prepared, table, asked.place(prepared), data, data_options, again=False)
+        data_options = data_options.calibrated(table.provenance.inputs, "the table")
+        needed = tensors_needed(asked.float16)
+        remade = equalize_and_calibrate(prepared, table, equalize, data_options, needed, progress=progress)
+        prepared, table = remade.model, remade.table
+    if rounding is not None:
+        from trtint8.tuning.remedies.held_out import compensate
+
+        data_options = data_options.calibrated(table.provenance.inputs, "the table")
+        compensated = compensate(prepared, table, asked.place(prepared), rounding, data_options, again=False)
+        prepared, rounded = compensated.model, compensated.compensation
+    return _Made(quantized_model(prepared, table, asked), remade, rounded)

@@ -138,11 +138,11 @@ def run_engine(
         data: What :func:`calibrate` takes.
         output: An ``.npz`` file to write, whose keys are names of outputs.
         device: Index of the GPU.
-        allow_host_code: Whether code that the engine contains may run; see :meth:`Engine.load`.
-        plugins: Paths of shared libraries with the plugins that the engine uses.
+        allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
+        plugins: Paths of shared libraries with the plugins that engines use.
         batch_size: Samples per batch.
         limit: Use only this many samples.
-        preprocessing: How raw images become inputs of the engine.
+        preprocessing: How raw images become inputs.
         progress: Show a progress bar on a terminal.
 
     Returns:

@@ -11,7 +11,7 @@ from trtint8.api.engines import audit
 from trtint8.auditing.gpus import GPUS
 from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel, Cost
 from trtint8.cli.output import named_nodes, print_json, print_line, print_table, say
-from trtint8.cli.verbs import Way, add_arguments, values_of
+from trtint8.cli.verbs import Once, Way, add_arguments, values_of
 from trtint8.engine.kernels import PARTS, Traffic
 from trtint8.report.text import layers_text, time_text
 
@@ -28,7 +28,7 @@ EXAMPLE = (
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
     gpu = Way(
-        ("--compute-capability", "--gpu"), "GPU", help="the GPU that times are estimated for", once=True
+        ("--compute-capability", "--gpu"), "GPU", help="the GPU that times are estimated for", action=Once
     )
     times = Way(("--layer-times",), "PRECISION=FILE")
     add_arguments(parser, audit, without=("options",), json="the result", gpu=gpu, layer_times=times)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from trtint8.api.engines import bench
 from trtint8.cli.output import print_json, print_table, say
-from trtint8.cli.verbs import Way, add_arguments, values_of
+from trtint8.cli.verbs import Once, Way, add_arguments, values_of
 from trtint8.runtime.bench import BenchReport
 
 EXAMPLE = (
@@ -32,11 +32,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_arguments(
         parser,
         bench,
-        states=False,
         json="all figures",
         engines=Way(metavar="ENGINE"),
         transfers=Way(help="do not measure the copies to and from the GPU with each inference"),
-        baseline=Way(metavar="FP32.onnx", once=True),
+        baseline=Way(metavar="FP32.onnx", action=Once),
     )
 
 

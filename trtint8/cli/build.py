@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             help="sample inputs (also MODULE:FUNCTION, which returns a data loader), a table or a "
             "calibration cache; not for a model with Q/DQ pairs",
         ),
-        output=Way(("-o", "--output"), "OUT.engine"),
+        output=Way(metavar="OUT.engine"),
         dynamic_ranges=Way(
             help="ranges set by hand, one line 'tensor: amax' per tensor; they override what is calibrated"
         ),
@@ -50,7 +50,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
             "up or down, if that gains on samples that it was not made with",
         ),
         profiles=Way(
-            ("--profile",),
             help="shapes of a dynamic input, like images=1x3x224x224,8x3x224x224,32x3x224x224. An input that "
             "is named again begins another profile",
         ),

@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         calibrate,
         without=("checkpoint",),
         json="a summary",
-        output=Way(("-o", "--output"), "TABLE", required=True),
+        output=Way(metavar="TABLE", required=True),
         resume=Way(
             help="continue an interrupted run from TABLE.checkpoint, where there is one; with the same data"
         ),

@@ -6,7 +6,7 @@ import argparse
 
 from trtint8.api.engines import deploy
 from trtint8.cli.output import print_json, print_table, say
-from trtint8.cli.verbs import Way, add_arguments, values_of
+from trtint8.cli.verbs import Once, Way, add_arguments, values_of
 
 EXAMPLE = (
     "example:\n  trtint8 deploy resnet50.engine --to triton -o models/ --resize 256 --crop 224,224 \\\n"
@@ -21,10 +21,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         deploy,
         json="the names of the files",
         engine=Way(help="the engine file, with its sidecar and the files beside it; or a model (.onnx)"),
-        to=Way(("--to",), once=True),
-        target=Way(metavar="NAME", choices=False),
+        to=Way(("--to",), action=Once),
+        target=Way(metavar="NAME", choices=()),
         preferred_batch_sizes=Way(("--preferred-batch-size",)),
-        output=Way(("-o", "--output"), "DIR", help="a new folder"),
+        output=Way(metavar="DIR", help="a new folder"),
     )
 
 

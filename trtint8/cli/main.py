@@ -19,11 +19,11 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from calibrators.checks import keeping_warnings
-from calibrators.errors import Advice, Argument, TrtInt8Error, enumerated, in_one_line
+from calibrators.errors import Argument, TrtInt8Error, enumerated, followed, in_one_line
 from calibrators.files import exists, noting_what_is_written, remove_temporary
 from calibrators.imports import import_lazily
 from calibrators.interruption import STATUS, raise_if_stopped, stop
@@ -105,8 +105,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     logging.basicConfig(level=logging.WARNING, handlers=[_Messages()])
     import_lazily()
     argv = list(sys.argv[1:] if arguments is None else arguments)
-    if asked_to_complete():
-        complete(_parser)
+    if "_ARGCOMPLETE" in os.environ:  # a shell has started the program for that alone
+        _complete()
     if argv[:1] == ["help"]:
         argv = [*argv[1:2], "--help"]
     verb = argv[0] if argv else ""
@@ -131,45 +131,34 @@ def _run(arguments: Sequence[str] | None) -> int:
         warnings.showwarning = lambda message, *_args, **_kwargs: say(f"warning: {spelling(message)}")
         try:
             status: int | None = options.run(options)
-        except TrtInt8Error as error:
+        except (TrtInt8Error, OSError, SystemExit) as error:
             raise_if_stopped(error)  # by which a module could not be imported, for example
-            say(f"trtint8 {options.verb}: {_spelled(error, options)}")
-            return 2
-        except OSError as error:  # of a disk that fails at any call
-            raise_if_stopped(error)
-            named = f"'{error.filename}'" if error.filename else "a file"
-            reason = f"{error.strerror or error}; make it usable, or choose another place"
-            say(f"trtint8 {options.verb}: cannot use {named}: {reason}")
-            return 2
-        except SystemExit as error:
-            raise_if_stopped(error)
-            # Python code of the user's, whose status would pass for the result of what it took part in.
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            say(
-                f"trtint8 {options.verb}: '{last.filename}' ends the program in line {last.lineno} "
-                f"({in_one_line(error)}); remove that from what is imported and called here"
-            )
+            say(f"trtint8 {options.verb}: {_sentence(error, options)}")
             return 2
     return status or 0
 
 
+def _sentence(error: BaseException, options: argparse.Namespace) -> str:
+    """What went wrong, and what to do."""
+    if isinstance(error, OSError):  # of a disk that fails at any call
+        named = f"'{error.filename}'" if error.filename else "a file"
+        return f"cannot use {named}: {error.strerror or error}; make it usable, or choose another place"
+    if isinstance(error, SystemExit):
+        # Python code of the user's, whose status would pass for the result of what it took part in.
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        return (
+            f"'{last.filename}' ends the program in line {last.lineno} ({in_one_line(error)}); remove that "
+            "from what is imported and called here"
+        )
+    return _spelled(error, options)
+
+
 def _spelled(message: object, options: argparse.Namespace) -> str:
     """What an error or a warning says, with the arguments that it names as the verb has them."""
-    spelled = getattr(options, "spelled", {})
+    spelled, parts = getattr(options, "spelled", {}), getattr(message, "parts", None) or (str(message),)
     return "".join(
-        part if isinstance(part, str) else _as_option(part, spelled) for part in said_parts(message, spelled)
+        part if isinstance(part, str) else _as_option(part, spelled) for part in followed(parts, spelled)
     )
-
-
-def said_parts(message: object, names: Container[str]) -> Iterator[str | Argument]:
-    """The parts of a message to a verb, with the ways that are open to it.
-
-    Args:
-        message: An error or a warning.
-        names: The parameters that the verb spells.
-    """
-    for part in getattr(message, "parts", None) or (str(message),):
-        yield from part.followed(names) if isinstance(part, Advice) else (part,)
 
 
 def _as_option(argument: Argument, spelled: Mapping[str, str]) -> str:
@@ -178,9 +167,15 @@ def _as_option(argument: Argument, spelled: Mapping[str, str]) -> str:
         return argument.spelled(spelled)
     from trtint8.cli.verbs import VERB_OF, spellings_of
 
-    verb, parser = VERB_OF[argument.call], argparse.ArgumentParser()
+    verb = VERB_OF[argument.call]
+    return f"'trtint8 {verb} {argument.spelled(spellings_of(_parser_of(verb)))}'"
+
+
+def _parser_of(verb: str) -> VerbParser:
+    """A parser that knows the options of a verb."""
+    parser = VerbParser(verb)
     importlib.import_module(f"trtint8.cli.{verb}").configure(parser)
-    return f"'trtint8 {verb} {argument.spelled(spellings_of(parser))}'"
+    return parser
 
 
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
@@ -291,9 +286,10 @@ class VerbParser(argparse.ArgumentParser):
         for one in self._get_positional_actions():
             if _bare(name) in (_bare(one.dest), _bare(_name(one))):
                 return f": {_name(one)} is given without one, as in '{self.short_usage()}'"
-        verbs = [verb for verb in VERBS if name in _options_of(verb)] if name.startswith("--") else []
-        if verbs:
-            return f" here, only for {enumerated(verbs)}; leave it out"
+        if name.startswith("--"):
+            verbs = [verb for verb in VERBS if name in _parser_of(verb)._option_string_actions]
+            if verbs:
+                return f" here, only for {enumerated(verbs)}; leave it out"
         return f"{likely(name, self._option_string_actions)}; '{self.prog} --help' lists all"
 
     def _given(self) -> str:
@@ -355,36 +351,14 @@ def _written(action: argparse.Action) -> str:
     return forms.get(str(action.nargs), _name(action))
 
 
-def _options_of(verb: str) -> Container[str]:
-    """Returns the options of a verb."""
-    parser = VerbParser(verb)
-    importlib.import_module(f"trtint8.cli.{verb}").configure(parser)
-    return parser._option_string_actions
-
-
-#: Set by the shell when it asks for completions; the program is then started only to give them.
-_ASKED = "_ARGCOMPLETE"
-
-#: The command line as it was typed so far.
-_LINE = "COMP_LINE"
-
-
-def asked_to_complete() -> bool:
-    """Whether a shell has started the program to complete a command line."""
-    return _ASKED in os.environ
-
-
-def complete(parser_of: Callable[[Sequence[str]], argparse.ArgumentParser]) -> None:
-    """Gives the shell what may come next, and ends the process.
-
-    Args:
-        parser_of: Makes the parser of a command line from its words, without the program's name.
-    """
+def _complete() -> None:
+    """Gives the shell what may come next, and ends the process."""
     try:
         argcomplete = importlib.import_module("argcomplete")
     except ModuleNotFoundError:
         raise SystemExit(1) from None  # nothing may be printed amid what is typed
-    argcomplete.autocomplete(parser_of(typed_words(os.environ.get(_LINE, ""))[1:]))
+    # The command line as it was typed so far.
+    argcomplete.autocomplete(_parser(typed_words(os.environ.get("COMP_LINE", ""))[1:]))
 
 
 def typed_words(line: str) -> list[str]:

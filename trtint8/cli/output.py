@@ -11,6 +11,7 @@ import io
 import itertools
 import json
 import os
+import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeVar
 
 from calibrators.checks import kept_warnings
-from calibrators.errors import CalibrationDataError, OutputError, TrtInt8Error, counted, enumerated
+from calibrators.errors import CalibrationDataError, OutputError, UnsupportedError, counted, enumerated
 from calibrators.interruption import NOTHING
 from calibrators.progress import literal_console
 
@@ -335,25 +336,45 @@ def say_method_in_cache(table: CalibrationTable, output: Path) -> None:
         )
 
 
+#: What a name and its value look like: either may hold "=", but not both.
+LAST, FIRST = "(.+)=([^=]+)", "([^=]+)=(.+)"
+
+
 _Value = TypeVar("_Value")
 
 
 def named_values(
-    option: str, pairs: Iterable[tuple[str, _Value]], error: type[TrtInt8Error]
+    option: str,
+    texts: Iterable[str],
+    form: str,
+    advice: str = "give a name, '=' and a value",
+    *,
+    pattern: str = LAST,
+    read: Callable[[str], _Value],
 ) -> dict[str, _Value]:
-    """The values of an option by name; refuses a name that is given twice.
+    """The values of an option by name.
 
     Args:
         option: The option.
-        pairs: Names and values, in the order of the command line.
-        error: The error of the refusal.
+        texts: What was given for it, in the order of the command line.
+        form: How a text is written, such as ``NAME=VALUE``.
+        advice: What to give in place of a text of another form.
+        pattern: A regular expression with groups for the name and the value.
+        read: Reads a value; it raises a ``ValueError`` where the text has another form.
 
     Raises:
-        TrtInt8Error: A name is given twice.
+        UnsupportedError: A text has another form, or a name is given twice.
     """
     named: dict[str, _Value] = {}
-    for name, value in pairs:
+    for text in texts:
+        match = re.fullmatch(pattern, text, re.DOTALL)
+        try:
+            name, value = (match[1], read(match[2])) if match else ("", None)
+        except ValueError:
+            name, value = "", None
+        if value is None:
+            raise UnsupportedError(f"{option}: '{text}' is not {form}; {advice}")
         if name in named:
-            raise error(f"{option} gives '{name}' twice; give each name once")
+            raise UnsupportedError(f"{option} gives '{name}' twice; give each name once")
         named[name] = value
     return named

@@ -17,11 +17,11 @@ from calibrators.data.feeds import BatchAxes
 from calibrators.data.opening import kind_of
 from calibrators.data.sequences import StateSequences
 from calibrators.data.sources.streams import Stream
-from calibrators.errors import CalibrationDataError, TrtInt8Error, in_one_line
+from calibrators.errors import CalibrationDataError, TrtInt8Error, failures_named, in_one_line
 from calibrators.files import exists
 from calibrators.imports import find_own_module
 from calibrators.tables.files import is_table_name
-from trtint8.cli.output import named_values
+from trtint8.cli.output import FIRST, named_values
 from trtint8.validation.metrics import Metric, is_metric_name
 
 _OWN = re.compile(r"(?!random:)([^\W\d]\w*(?:\.[^\W\d]\w*)*):([^\W\d]\w*)")
@@ -131,27 +131,13 @@ def _with_axes(text: str, given: Sequence[str]) -> BatchAxes:
 
 
 def _axes(given: Sequence[str]) -> dict[str, int]:
-    return named_values("--batch-axis", map(_axis, given), CalibrationDataError)
-
-
-def _axis(text: str) -> tuple[str, int]:
-    name, _, axis = text.rpartition("=")
-    if not name or not re.fullmatch(r"[0-9]{1,2}", axis):
-        raise CalibrationDataError(f"--batch-axis: '{text}' is not NAME=K; write for example 'state=1'")
-    return name, int(axis)
+    example, axis = "write for example 'state=1'", "(.+)=([0-9]{1,2})"
+    return named_values("--batch-axis", given, "NAME=K", example, pattern=axis, read=int)
 
 
 def _states(given: Sequence[str]) -> dict[str, str]:
-    return named_values("--state", map(_state, given), CalibrationDataError)
-
-
-def _state(text: str) -> tuple[str, str]:
-    name, _, output = text.partition("=")
-    if not (name and output):
-        raise CalibrationDataError(
-            f"--state: '{text}' is not INPUT=OUTPUT; write for example 'state=next_state'"
-        )
-    return name, output
+    example = "write for example 'state=next_state'"
+    return named_values("--state", given, "INPUT=OUTPUT", example, pattern=FIRST, read=str)
 
 
 def _is_function(value: Any) -> bool:
@@ -160,15 +146,11 @@ def _is_function(value: Any) -> bool:
 
 
 def _called(function: Callable[[], Any], text: str) -> Any:
-    try:
+    with failures_named(
+        f"the data '{text}': the function failed",
+        "it is called without arguments and has to return a data loader",
+    ):
         return function()
-    except TrtInt8Error:
-        raise
-    except Exception as error:
-        raise CalibrationDataError(
-            f"the data '{text}': the function failed: {in_one_line(error)}; it is called without arguments "
-            "and has to return a data loader"
-        ) from error
 
 
 def _guarded(value: Any, again: Callable[[], Any], text: str) -> Any:
@@ -227,17 +209,11 @@ def metric_from(text: str) -> Metric:
     found = named_object(text, "metric", "a metric of trtint8", "a function or a metric of it")
     if found is None:
         return text  # refused with the names that there are, where metrics are checked
-    metric: Metric = _instance(found, text) if inspect.isclass(found) else found
+    if inspect.isclass(found):
+        with failures_named(
+            f"the metric '{text}': the class cannot be called without arguments",
+            "name an object of the module instead",
+        ):
+            found = found()
+    metric: Metric = found
     return metric
-
-
-def _instance(kind: Any, text: str) -> Any:
-    try:
-        return kind()
-    except TrtInt8Error:
-        raise
-    except Exception as error:
-        raise CalibrationDataError(
-            f"the metric '{text}': the class cannot be called without arguments: {in_one_line(error)}; name "
-            "an object of the module instead"
-        ) from error

@@ -34,8 +34,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         docs=quantize,
         json="the decisions",
         model=Way(help="a float ONNX model"),
-        target=Way(metavar="NAME", choices=False),
-        output=Way(("-o", "--output"), "OUT.onnx"),
+        target=Way(metavar="NAME", choices=()),
+        output=Way(metavar="OUT.onnx"),
         equalize=Way(
             help="calibration samples. Channels get similar ranges, and the model is calibrated anew by "
             "the table's method. OUT.float.onnx and OUT.table.json are written as well"
@@ -119,19 +119,19 @@ def _show_configs(configs: JointConfigs) -> None:
     rows = []
     for tensor in configs:
         config, dominator = configs.effective(tensor), configs.dominator(tensor)
-        known = config.scale is not None
-        rows.append(
-            (
-                tensor,
-                configs[tensor].state.value,
-                dominator if dominator != tensor else "",
-                f"{config.quant_min} to {config.quant_max}" if known else "",
-                _scales(config) if known else "",
-                str(config.offset) if known else "",
-                config.rounding.value if known else "",
-                (config.observer or "") if known else "",
-            )
-        )
+        row = [tensor, configs[tensor].state.value, dominator if dominator != tensor else ""]
+        if config.scale is None:
+            row += [""] * 5
+        else:
+            integers = f"{config.quant_min} to {config.quant_max}"
+            row += [
+                integers,
+                _scales(config),
+                str(config.offset),
+                config.rounding.value,
+                config.observer or "",
+            ]
+        rows.append(row)
     columns = ("tensor", "state", "scale of", "integers", "scale", "offset", "rounded", "range by")
     print_table("Configs", columns, rows)
 

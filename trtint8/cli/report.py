@@ -22,7 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parser,
         write_report,
         sources=Way(metavar="PATH"),
-        output=Way(("-o", "--output"), "OUT.html"),
+        output=Way(metavar="OUT.html"),
         model=Way(metavar="FP32.onnx"),
     )
 

@@ -18,8 +18,8 @@ EXAMPLE = "example:\n  trtint8 run resnet50.engine images.npz -o outputs.npz --b
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
-    output = Way(("-o", "--output"), "OUT.npz", required=True)
-    add_arguments(parser, run_engine, states=False, json="a summary", output=output)
+    output = Way(metavar="OUT.npz", required=True)
+    add_arguments(parser, run_engine, json="a summary", output=output)
 
 
 def run(options: argparse.Namespace) -> None:

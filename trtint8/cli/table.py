@@ -11,12 +11,13 @@ import os
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from calibrators import records
 from calibrators.errors import TableError, counted, such_as, titled
-from calibrators.files import check_writable, write_atomically
+from calibrators.files import check_writable, refuse_overwriting, write_atomically
 from calibrators.histograms.thresholds import METHODS
 from calibrators.tables.cache_origin import origin_path, read_origin
 from calibrators.tables.files import FORMATS, SUFFIXES, check_table_name
@@ -26,7 +27,7 @@ from calibrators.tables.ranges import loss_warning, noise_warning
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.calibration_cache import portability
 from trtint8.cli.output import named_values, print_json, print_line, print_table, say, say_method_in_cache
-from trtint8.cli.verbs import refuse_overwriting_arguments, spellings_of
+from trtint8.cli.verbs import File, Way, add_arguments, values_of
 from trtint8.interop.migrate import read_ncnn_table, render_ncnn_table
 from trtint8.interop.unquantize import extract_table
 from trtint8.models.model import load_model
@@ -50,242 +51,58 @@ EXAMPLE = (
 )
 
 
-#: The actions: what they do, and what their arguments are called in Python and in the help.
-_ACTIONS = {
-    "show": ("list a table's ranges", {"table": "TABLE"}),
-    "diff": ("tensors whose ranges differ, the largest ratio first", {"table": "A", "other": "B"}),
-    "convert": ("write a table in the format that the ending names", {"table": "FROM", "output": "TO"}),
-    "drop": ("leave tensors out", {"table": "TABLE", "patterns": "TENSOR_OR_PATTERN"}),
-    "merge": ("ranges of B over those of A", {"table": "A", "other": "B"}),
-    "extract": ("the table that a Q/DQ model contains", {"table": "MODEL.onnx"}),
-    "set": ("set ranges by hand, or apply another method", {"table": "TABLE", "ranges": "TENSOR=AMAX"}),
-    "edit": ("change ranges as text, in the editor that EDITOR names", {"table": "TABLE"}),
-}
-
-#: What the arguments are.
-_MEANINGS = {
-    "table": "the table, in any of the formats that trtint8 reads",
-    "other": "the other table, in any of these formats",
-    "output": "the file to write, whose ending names its format",
-    "patterns": "names of tensors, or patterns with * and ?",
-    "ranges": "the name of a tensor, and the positive end of its range",
-}
-
-#: How many values there are of the arguments that take several.
-_SEVERAL = {"patterns": "+", "ranges": "*"}
-
-#: The actions that print, and those that write a file of a name that is no argument.
-_PRINTING, _WRITING = ("show", "diff"), ("drop", "merge", "extract", "set", "edit")
-
-
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's actions."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    parsers = {}
-    for name, (text, arguments) in _ACTIONS.items():
-        action = parsers[name] = actions.add_parser(name, help=text)
-        for argument, metavar in arguments.items():
-            text = "the model with Q/DQ pairs" if name == "extract" else _MEANINGS[argument]
-            action.add_argument(argument, metavar=metavar, nargs=_SEVERAL.get(argument), help=text)
-        if name in _WRITING:
-            action.add_argument("-o", "--output", required=True, metavar="OUT", help="the table to write")
-        if name in _PRINTING:
-            action.add_argument("--json", action="store_true", help="print it as JSON")
-    _add_formats(parsers["convert"])
-    parsers["set"].add_argument(
-        "--method", choices=tuple(METHODS), help="choose ranges anew, from the stored histograms"
-    )
-    for name, action in parsers.items():
-        spelled = spellings_of(action)
+    for name, (perform, text, ways) in _ACTIONS.items():
+        action = actions.add_parser(name, help=text)
+        add_arguments(action, perform, **ways)
+        action.set_defaults(perform=perform)
         if name == "extract":
-            spelled["model"] = spelled.pop("table")
-        action.set_defaults(files=["table", "other", "network"], spelled=spelled)
-
-
-def _add_formats(convert: argparse.ArgumentParser) -> None:
-    """Adds what says which format is written, and what reading and writing it takes."""
-    convert.add_argument(
-        "--tensorrt-version",
-        metavar="DIGITS",
-        default=_VERSION,
-        help=f"for .cache: the version in the cache's header; default {_VERSION}",
-    )
-    convert.add_argument(
-        "--format",
-        choices=tuple(FORMATS),
-        help="write this format: ppq or onnxruntime-json in place of trtint8's own in a .json, or under an "
-        "ending that names none; the others under their own endings",
-    )
-    convert.add_argument(
-        "--network",
-        metavar="FILE",
-        help="for ncnn's .table: the network's .param or ONNX file, which says what its layers read",
-    )
+            action.set_defaults(spelled={"model": "MODEL.onnx", "output": "--output"})
 
 
 def run(options: argparse.Namespace) -> None:
     """Runs one action."""
-    if options.action == "extract":
-        output = check_writable(check_table_name(options.output))
-        refuse_overwriting_arguments([output], options)
-        extract_table(load_model(options.table)).save(output)
-        return
-    if options.action == "convert":
-        _convert(options)
-        return
-    table = CalibrationTable.load(options.table)
-    if options.action == "show":
-        _show(table, options.json, _cache_facts(options.table))
-    elif options.action == "diff":
-        _diff(table, CalibrationTable.load(options.other), options.json)
-    elif options.action == "edit":
-        _edit(table, options.output)
-    elif options.action == "drop":
-        table.without(options.patterns).save(check_writable(options.output))
-    elif options.action == "merge":
-        table.merged(CalibrationTable.load(options.other)).save(check_writable(options.output))
-    else:
-        ranges = _ranges(options.ranges)
-        if not (ranges or options.method):
-            raise TableError("there is nothing to set; give TENSOR=AMAX, such as images=2.64, or --method")
-        if options.method:
-            table = table.with_method(options.method)
-        changed = table.override(ranges)
-        _warn_of_new(ranges, table)
-        changed.save(check_writable(options.output))
+    options.perform(**values_of(options.perform, options))
 
 
-def _edit(table: CalibrationTable, output: str) -> None:
-    path = check_writable(check_table_name(output))
-    edited = edit(table)
-    if edited is None:
-        say("nothing was changed")
-        return
-    edited.save(path)
-    differing = len(table.diff(edited))
-    say(f"{differing} range{'s' if differing > 1 else ''} changed in '{path}'")
+def _show(table: File, *, json: bool = False) -> None:
+    """Prints a table.
 
-
-def _cache_facts(path: str) -> dict[str, str]:
-    """What is known only of a calibration cache of TensorRT; empty for another file."""
-    data = records.read_bytes(path)
-    if not looks_like_cache(data):
-        return {}
-    algorithm, origin = parse(data, path).algorithm, read_origin(path, data)
-    facts = {
-        "algorithm": algorithm,
-        "portability": portability(algorithm, origin),
-    }
-    if origin is not None:
-        facts["made by"] = f"TensorRT {origin.tensorrt}"
-        if origin.batch_size is not None and origin.samples is not None:
-            facts["from"] = f"{counted(origin.samples, 'sample')} in batches of {origin.batch_size}"
-    return facts
-
-
-def _say_what_is_lost(table: CalibrationTable, output: Path) -> None:
-    """Says that a file holds ranges alone, where the table says which model it was made for."""
-    if table.provenance.model is not None:
-        say(
-            f"'{output}' holds ranges alone: it does not say which model they are of, so it can no longer be "
-            "refused for another one"
-        )
-
-
-def _convert(options: argparse.Namespace) -> None:
-    """Converts to another format, which the output's ending decides where none is asked for."""
-    output = check_writable(options.output)
-    cache = options.format is None and output.suffix.lower() == ".cache"
-    if options.tensorrt_version != _VERSION and not cache:
-        raise TableError(
-            "--tensorrt-version has no effect: only a calibration cache (.cache) names a version; leave it "
-            "out"
-        )
-    refuse_overwriting_arguments([output, *([origin_path(output)] if cache else [])], options)
-    if options.network:
-        _convert_with_network(options, output)
-        return
-    table = CalibrationTable.load(options.table)
-    table.save(output, format_name=options.format, tensorrt_version=options.tensorrt_version)
-    if options.format or output.suffix.lower() in SUFFIXES:
-        _say_what_is_lost(table, output)
-    else:
-        say_method_in_cache(table, output)
-
-
-def _convert_with_network(options: argparse.Namespace, output: Path) -> None:
-    """Converts from or to ncnn's table, which the ending of the output's name decides."""
-    if output.suffix.lower() == _NCNN:
-        if options.format:
-            raise TableError(
-                f"--format {options.format} does not fit '{output}': with --network, a .table is ncnn's; "
-                "leave --format out, or give the file another ending"
-            )
-        table = CalibrationTable.load(options.table)
-        write_atomically(output, render_ncnn_table(table, options.network))
-        _say_what_is_lost(table, output)
-        return
-    table, winograd = read_ncnn_table(options.table, options.network)
-    if winograd:
-        say(
-            f"the weights of {counted(len(winograd), 'layer')}, '{winograd[0]}' among them, have ranges for "
-            "a Winograd transformation (31 instead of 127); they are left out, as TensorRT quantizes weights "
-            "itself"
-        )
-    table.save(output, format_name=options.format, tensorrt_version=options.tensorrt_version)
-
-
-def _show(table: CalibrationTable, as_json: bool, cache: dict[str, str]) -> None:
-    if as_json:
-        print_json({**table.to_json(), "cache": cache or None})
+    Args:
+        table: The table, in any of the formats that trtint8 reads.
+        json: Print it as JSON.
+    """
+    found, cache = CalibrationTable.load(table), _cache_facts(table)
+    if json:
+        print_json({**found.to_json(), "cache": cache or None})
         return
     if cache:
         print_table("TensorRT calibration cache", ("entry", "value"), list(cache.items()))
-    samples = f", {counted(table.provenance.samples, 'sample')}" if table.provenance.samples else ""
-    listing = [_row(table, name) for name in table.amax]
+    samples = f", {counted(found.provenance.samples, 'sample')}" if found.provenance.samples else ""
+    rows = [_row(found, name) for name in found.amax]
     columns = ("tensor", "amax", "scale", "largest", "zeros", "clipped", "method")
-    print_table(
-        f"{counted(len(listing), 'tensor')}, {table.method}{samples}",
-        columns,
-        [row for row, _ in listing],
-        [style for _, style in listing],
-    )
-    if table.choice:
-        say(f"chosen: {table.choice.reason}")
-    for warning in (loss_warning(table.excessive_losses, table.method), noise_warning(table.choice)):
+    title = f"{counted(len(rows), 'tensor')}, {found.method}{samples}"
+    print_table(title, columns, [row for row, _ in rows], [style for _, style in rows])
+    if found.choice:
+        say(f"chosen: {found.choice.reason}")
+    for warning in (loss_warning(found.excessive_losses, found.method), noise_warning(found.choice)):
         if warning:
             say(f"warning: {warning}")
 
 
-def _row(table: CalibrationTable, name: str) -> tuple[tuple[str, ...], str | None]:
-    """The figures of one tensor, and the colour of their row; None for no colour."""
-    amax, histogram = table.amax[name], table.histograms.get(name)
-    known = histogram is not None and histogram.total > 0
-    zeros = histogram.zeros / histogram.total if histogram and known else 0.0
-    clipped = histogram.above(amax) / histogram.total if histogram and known else 0.0
-    by_hand = name in table.overridden
-    style = None
-    if not amax or zeros > _MANY_ZEROS:
-        style = "yellow"
-    elif clipped > _MUCH_CLIPPED:
-        style = "red"
-    elif by_hand:
-        style = "cyan"
-    row = (
-        titled(name, table.provenance.modules.get(name, "")),
-        f"{amax:.6g}",
-        f"{table.scale(name):.6g}",
-        f"{histogram.amax:.6g}" if histogram else "",
-        f"{100 * zeros:.1f} %" if known else "",
-        f"{100 * clipped:.3f} %" if known else "",
-        table.method_of(name),
-    )
-    return row, style
+def _diff(table: File, other: File, *, json: bool = False) -> None:
+    """Prints in what two tables differ.
 
-
-def _diff(first: CalibrationTable, second: CalibrationTable, as_json: bool) -> None:
+    Args:
+        table: The table, in any of the formats that trtint8 reads.
+        other: The other table, in any of these formats.
+        json: Print it as JSON.
+    """
+    first, second = CalibrationTable.load(table), CalibrationTable.load(other)
     differences = first.diff(second)
-    if as_json:
+    if json:
         print_json(
             [{"tensor": d.name, "first": d.first, "second": d.second, "ratio": d.ratio} for d in differences]
         )
@@ -307,31 +124,203 @@ def _diff(first: CalibrationTable, second: CalibrationTable, as_json: bool) -> N
         print_line(title)
 
 
-def _ranges(texts: list[str]) -> dict[str, float]:
-    return named_values("TENSOR=AMAX", map(_range, texts), TableError)
+def _convert(
+    table: File,
+    output: str,
+    *,
+    tensorrt_version: str = _VERSION,
+    format_name: str | None = None,
+    network: File | None = None,
+) -> None:
+    """Writes a table in another format.
+
+    Args:
+        table: The table, in any of the formats that trtint8 reads.
+        output: The file to write, whose ending names its format.
+        tensorrt_version: For .cache: the version in the cache's header.
+        format_name: Write this format: ppq or onnxruntime-json in place of trtint8's own in a .json, or under
+            an ending that names none; the others under their own endings.
+        network: For ncnn's .table: the network's .param or ONNX file, which says what its layers read.
+    """
+    path = check_writable(output)
+    cache = format_name is None and path.suffix.lower() == ".cache"
+    if tensorrt_version != _VERSION and not cache:
+        raise TableError(
+            "--tensorrt-version has no effect: only a calibration cache (.cache) names a version; leave it "
+            "out"
+        )
+    refuse_overwriting([path, *([origin_path(path)] if cache else [])], [table, network])
+    if network is not None and path.suffix.lower() == _NCNN:
+        if format_name:
+            raise TableError(
+                f"--format {format_name} does not fit '{path}': with --network, a .table is ncnn's; "
+                "leave --format out, or give the file another ending"
+            )
+        read = CalibrationTable.load(table)
+        write_atomically(path, render_ncnn_table(read, network))
+    else:
+        read, winograd = (
+            (CalibrationTable.load(table), ()) if network is None else read_ncnn_table(table, network)
+        )
+        if winograd:
+            say(
+                f"the weights of {counted(len(winograd), 'layer')}, '{winograd[0]}' among them, have ranges "
+                "for a Winograd transformation (31 instead of 127); they are left out, as TensorRT quantizes "
+                "weights itself"
+            )
+        read.save(path, format_name=format_name, tensorrt_version=tensorrt_version)
+    if format_name is None and path.suffix.lower() not in (*SUFFIXES, _NCNN):
+        say_method_in_cache(read, path)
+    elif read.provenance.model is not None:
+        say(
+            f"'{path}' holds ranges alone: it does not say which model they are of, so it can no longer be "
+            "refused for another one"
+        )
 
 
-_FOR_EXAMPLE = "write for example images=2.64"
+def _drop(table: File, patterns: Sequence[str], *, output: str) -> None:
+    """Writes a table without some tensors.
+
+    Args:
+        table: The table, in any of the formats that trtint8 reads.
+        patterns: Names of tensors, or patterns with * and ?.
+        output: The table to write.
+    """
+    CalibrationTable.load(table).without(patterns).save(check_writable(output))
 
 
-def _range(text: str) -> tuple[str, float]:
-    name, _, value = text.rpartition("=")
-    try:
-        amax = float(value)
-    except ValueError:
-        raise TableError(f"'{text}' is not TENSOR=AMAX with a number; {_FOR_EXAMPLE}") from None
-    if not name:
-        raise TableError(f"'{text}' is not TENSOR=AMAX; {_FOR_EXAMPLE}")
-    return name, amax
+def _merge(table: File, other: File, *, output: str) -> None:
+    """Writes what two tables have.
+
+    Args:
+        table: The table, in any of the formats that trtint8 reads.
+        other: The other table, in any of these formats.
+        output: The table to write.
+    """
+    CalibrationTable.load(table).merged(CalibrationTable.load(other)).save(check_writable(output))
 
 
-def _warn_of_new(ranges: Mapping[str, float], table: CalibrationTable) -> None:
-    """Says which tensors a table gets by hand that it did not have: their names may be misspelt."""
-    if new := sorted(set(ranges) - set(table.amax)):
+def _extract(table: File, *, output: str) -> None:
+    """Writes the table that a model contains.
+
+    Args:
+        table: The model with Q/DQ pairs.
+        output: The table to write.
+    """
+    path = check_writable(check_table_name(output))
+    refuse_overwriting([path], [table])
+    extract_table(load_model(table)).save(path)
+
+
+def _set(
+    table: File,
+    ranges: Sequence[str],
+    *,
+    method: str | None = None,
+    output: str,
+) -> None:
+    """Writes a table with other ranges.
+
+    Args:
+        table: The table, in any of the formats that trtint8 reads.
+        ranges: The name of a tensor, and the positive end of its range.
+        method: Choose ranges anew, from the stored histograms.
+        output: The table to write.
+    """
+    changed, example = CalibrationTable.load(table), "write for example images=2.64"
+    by_hand = named_values("TENSOR=AMAX", ranges, "a name and a number", example, read=float)
+    if not (by_hand or method):
+        raise TableError("there is nothing to set; give TENSOR=AMAX, such as images=2.64, or --method")
+    if method:
+        changed = changed.with_method(method)
+    edited = changed.override(by_hand)
+    if new := sorted(set(by_hand) - set(changed.amax)):  # their names may be misspelt
         say(
             f"warning: the table had no range of {such_as(new)}, which counts only if the model has such a "
-            f"tensor; the table has {such_as(table.amax)}"
+            f"tensor; the table has {such_as(changed.amax)}"
         )
+    edited.save(check_writable(output))
+
+
+def _edit(table: File, *, output: str) -> None:
+    """Writes a table as a user changes it in an editor.
+
+    Args:
+        table: The table, in any of the formats that trtint8 reads.
+        output: The table to write.
+    """
+    before, path = CalibrationTable.load(table), check_writable(check_table_name(output))
+    edited = edit(before)
+    if edited is None:
+        say("nothing was changed")
+        return
+    edited.save(path)
+    say(f"{counted(len(before.diff(edited)), 'range')} changed in '{path}'")
+
+
+_A, _B, _OUT = Way(metavar="A"), Way(metavar="B"), Way(("-o", "--output"), "OUT")
+
+#: The actions: their functions, what they do, and how their parameters are given.
+_ACTIONS: dict[str, tuple[Callable[..., None], str, dict[str, Any]]] = {
+    "show": (_show, "list a table's ranges", {}),
+    "diff": (_diff, "tensors whose ranges differ, the largest ratio first", {"table": _A, "other": _B}),
+    "convert": (
+        _convert,
+        "write a table in the format that the ending names",
+        {
+            "table": Way(metavar="FROM"),
+            "output": Way((), "TO"),
+            "tensorrt_version": Way(metavar="DIGITS"),
+            "format_name": Way(("--format",), choices=tuple(FORMATS)),
+        },
+    ),
+    "drop": (_drop, "leave tensors out", {"patterns": Way(metavar="TENSOR_OR_PATTERN"), "output": _OUT}),
+    "merge": (_merge, "ranges of B over those of A", {"table": _A, "other": _B, "output": _OUT}),
+    "extract": (
+        _extract,
+        "the table that a Q/DQ model contains",
+        {"table": Way(metavar="MODEL.onnx"), "output": _OUT},
+    ),
+    "set": (
+        _set,
+        "set ranges by hand, or apply another method",
+        {
+            "ranges": Way(metavar="TENSOR=AMAX", nargs="*"),
+            "method": Way(choices=tuple(METHODS)),
+            "output": _OUT,
+        },
+    ),
+    "edit": (_edit, "change ranges as text, in the editor that EDITOR names", {"output": _OUT}),
+}
+
+
+def _cache_facts(path: str) -> dict[str, str]:
+    """What is known only of a calibration cache of TensorRT; empty for another file."""
+    data = records.read_bytes(path)
+    if not looks_like_cache(data):
+        return {}
+    algorithm, origin = parse(data, path).algorithm, read_origin(path, data)
+    facts = {"algorithm": algorithm, "portability": portability(algorithm, origin)}
+    if origin is not None:
+        facts["made by"] = f"TensorRT {origin.tensorrt}"
+        if origin.batch_size is not None and origin.samples is not None:
+            facts["from"] = f"{counted(origin.samples, 'sample')} in batches of {origin.batch_size}"
+    return facts
+
+
+def _row(table: CalibrationTable, name: str) -> tuple[tuple[str, ...], str | None]:
+    """The figures of one tensor, and the colour of their row; None for no colour."""
+    amax, histogram = table.amax[name], table.histograms.get(name)
+    style, shares, largest = "cyan" if name in table.overridden else None, ["", ""], ""
+    if histogram:
+        largest = f"{histogram.amax:.6g}"
+    if histogram and histogram.total:
+        zeros, clipped = histogram.zeros / histogram.total, histogram.above(amax) / histogram.total
+        shares = [f"{100 * zeros:.1f} %", f"{100 * clipped:.3f} %"]
+        style = "yellow" if zeros > _MANY_ZEROS else "red" if clipped > _MUCH_CLIPPED else style
+    title = titled(name, table.provenance.modules.get(name, ""))
+    row = (title, f"{amax:.6g}", f"{table.scale(name):.6g}", largest, *shares, table.method_of(name))
+    return row, style if amax else "yellow"
 
 
 _HEADER = (

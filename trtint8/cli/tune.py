@@ -10,7 +10,14 @@ from calibrators.files import check_writable
 from calibrators.host.checkpoint import check_place, remove_checkpoint
 from trtint8.api.accuracy import tune
 from trtint8.cli.output import print_json, print_line, print_table, say, saying_what_is_kept
-from trtint8.cli.verbs import Way, add_arguments, command_to_continue, refuse_overwriting_arguments, values_of
+from trtint8.cli.verbs import (
+    Once,
+    Way,
+    add_arguments,
+    command_to_continue,
+    refuse_overwriting_arguments,
+    values_of,
+)
 from trtint8.models.model import check_model_name
 from trtint8.tuning.candidates import Trial
 from trtint8.tuning.measured import MeasurementsNeededError
@@ -41,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             help="a metric of 'trtint8 validate', or MODULE:FUNCTION. By default, for class scores top1, or "
             "agreement without labels; for detections map, if the labels are true boxes; and sqnr for other "
             "networks",
-            once=True,
+            action=Once,
         ),
         measure_with=Way(
             metavar="DIR",

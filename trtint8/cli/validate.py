@@ -48,13 +48,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         table=Way(help="the calibration table of a float model, for --arithmetic"),
         tensors=Way(metavar="PATTERN"),
         also=Way(help="another model or engine to judge on the same samples"),
-        metrics=Way(("--metric",), help=METRICS),
-        max_drop=Way(
-            metavar="POINTS", help="how much the metric may lose, in points or in its own unit, like 0.3"
-        ),
+        metrics=Way(help=METRICS),
+        max_drop=Way(help="how much the metric may lose, in points or in its own unit, like 0.3"),
         minimum=Way(
-            ("--min",),
-            "VALUE",
             help="the least value of the metric, in per cent or in its own unit, like 30 for 30 dB of sqnr. "
             "With --max-drop or --min the status is 1 if the samples miss it. The first --metric counts, or "
             "the one that 'trtint8 tune' takes by default",

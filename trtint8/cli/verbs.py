@@ -13,19 +13,20 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import itertools
 import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 from calibrators.checks import several
 from calibrators.errors import CalibrationDataError, UnsupportedError
 from calibrators.files import refuse_overwriting
-from trtint8.cli.output import named_values
+from trtint8.cli.output import FIRST, named_values
 
 # What reads values is imported where it is needed, so that a verb loads only what its own call is about.
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from calibrators.ray.cluster import RayExecutor
     from trtint8.builder.config import BuildOptions
     from trtint8.engine.profiles import ShapeRange
+
+#: A file that a function of a verb reads, as the command line names it.
+File: TypeAlias = str
 
 #: Reads a value, of its text or texts, the name of the option or argument, and the whole command line.
 _Reader = Callable[[Any, str, argparse.Namespace], Any]
@@ -42,9 +46,6 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 #: Parameters that are for Python alone: a terminal shows progress anyway, and no file holds what these say.
 _FOR_PYTHON = ("progress", "example_inputs")
-
-#: What data may be, for the help of a verb.
-_DATA = "an .npz, a folder of images or arrays, random:COUNT, or MODULE:FUNCTION, which returns a data loader"
 
 
 class Once(argparse.Action):
@@ -75,88 +76,55 @@ class Once(argparse.Action):
 
 @dataclass(frozen=True)
 class Way:
-    """How a command line gives a parameter, as far as neither its name and type nor its docstring says so.
+    """How a command line gives a parameter: what its type says of that, then its name, then the verb.
 
     Attributes:
-        flags: The names of the option; from the parameter's name where empty.
-        metavar: What stands for the value in the help; by the type where None.
-        help: The help; from the docstring where None.
-        read: Reads what was given; by the type where None.
+        flags: The names of the option; from the parameter's name where None. An argument has none.
+        metavar: What stands for the value in the help.
+        help: The help, in place of the docstring; that of a type is for arguments only.
+        read: Reads what was given; it stays as it is where None.
         required: Whether it must be given here, and not in Python.
-        choices: Whether the parser refuses what is no choice; else the call does.
-        once: Whether a second value is refused, where the last one would be taken.
-        action: What the parser does with the option; by the type where None.
-        nargs: How many values there are; by the type where None.
+        choices: The values that it may have; those of the type where None. Where there are none, the call
+            refuses what it does not know.
+        action: What the parser does with the option.
+        nargs: How many values there are.
+        type: What the parser itself makes of a text, where it is a number and nothing else reads it.
+        several: Whether it may be given several times.
+        file: Whether it may name a file that is read.
     """
 
-    flags: tuple[str, ...] = ()
+    flags: tuple[str, ...] | None = None
     metavar: str | None = None
     help: str | None = None
     read: _Reader | None = None
-    once: bool = False
     required: bool = False
-    choices: bool = True
+    choices: tuple[str, ...] | None = None
     action: Any = None
     nargs: str | None = None
-
-
-@dataclass(frozen=True)
-class _Form:
-    """How values of a type are given on a command line.
-
-    Attributes:
-        metavar: What stands for a value in the help.
-        read: Reads what was given.
-        type: What the parser itself makes of a text, where it is a number.
-        several: Whether it may be given several times.
-        file: Whether it may name a file that is read.
-        help: The help of an argument, in place of what Python takes.
-    """
-
-    metavar: str | None = None
-    read: _Reader = lambda value, _name, _options: value
     type: type | None = None
     several: bool = False
     file: bool = False
-    help: str | None = None
+
+    def but(self, other: Way) -> Way:
+        """Returns this way, but for what another one says."""
+        said = {name: value for name, value in vars(other).items() if value != getattr(Way, name)}
+        return replace(self, **said)
 
 
-def _pairs(read: Callable[[str, str], Any] = lambda text, _name: text) -> _Reader:
-    """Reads NAME=VALUE; names may hold "=", values never do."""
+def _mapping(form: str, read: Callable[[str], Any] = str, **more: Any) -> Way:
+    """The way of NAME=VALUE."""
 
-    def pair(text: str, name: str) -> tuple[str, Any]:
-        key, equals, value = text.rpartition("=")
-        if not (equals and key and value):
-            raise UnsupportedError(f"{name}: '{text}' is not NAME=VALUE; give a name, '=' and a value")
-        return key, read(value, name)
+    def values(texts: Sequence[str], name: str, _options: argparse.Namespace) -> dict[str, Any]:
+        return named_values(name, texts, form, read=read, **more)
 
-    return lambda texts, name, _options: _named((pair(text, name) for text in texts), name)
+    return Way(metavar=form, read=values, several=True)
 
 
-def _named(pairs: Iterable[tuple[str, Any]], name: str) -> dict[str, Any]:
-    return named_values(name, pairs, UnsupportedError)
-
-
-def _models(texts: Sequence[str], name: str, _options: argparse.Namespace) -> dict[str, str]:
-    """Reads NAME=MODEL; a file's name may hold "=", that of a model never does."""
-    pairs = [text.partition("=") for text in texts]
-    for text, (key, _, model) in zip(texts, pairs, strict=True):
-        if not (key and model):
-            raise UnsupportedError(f"{name}: '{text}' is not NAME=MODEL; write for example FP16=fp16.onnx")
-    return _named(((key, model) for key, _, model in pairs), name)
-
-
-def _size(text: str, name: str) -> int:
+def _size(text: str) -> int:
     match = re.fullmatch(r"(\d{1,30}(?:\.\d+)?)([KMG]?)(?:i?B)?", text, re.IGNORECASE)
     if not match:
-        raise UnsupportedError(f"{name}: '{text}' is not a size; write for example 512M or 1G")
+        raise ValueError(text)
     return int(float(match[1]) * _UNITS[match[2].upper()])
-
-
-def _profile(texts: Sequence[str], name: str, _options: argparse.Namespace) -> dict[str, ShapeRange]:
-    from trtint8.engine.profiles import parse_profile
-
-    return _named(map(parse_profile, texts), name)
 
 
 def _profiles(texts: Sequence[str], _name: str, _options: argparse.Namespace) -> list[dict[str, ShapeRange]]:
@@ -170,6 +138,13 @@ def _profiles(texts: Sequence[str], _name: str, _options: argparse.Namespace) ->
             profiles.append({})
         profiles[-1][key] = shapes
     return profiles
+
+
+def _profile(texts: Sequence[str], name: str, options: argparse.Namespace) -> dict[str, ShapeRange]:
+    profile, *others = _profiles(texts, name, options) or [{}]
+    if others:
+        raise UnsupportedError(f"{name} gives '{next(iter(others[0]))}' twice; give each name once")
+    return profile
 
 
 def _numbers(kind: Callable[[str], Any], what: str) -> _Reader:
@@ -227,86 +202,99 @@ def _executor(_value: object, _name: str, options: argparse.Namespace) -> str | 
     return "local"
 
 
-def _data(text: str | None, _name: str, options: argparse.Namespace) -> Any:
-    from trtint8.cli.own_code import data_from
-
-    return data_from(text, options)
-
-
 def _build_options(_value: object, _name: str, options: argparse.Namespace) -> BuildOptions:
     from trtint8.builder.config import BuildOptions
 
     return BuildOptions(**values_of(BuildOptions, options))
 
 
+def _data(text: str, _name: str, options: argparse.Namespace) -> Any:
+    from trtint8.cli.own_code import data_from
+
+    return data_from(text, options)
+
+
 def _metric(text: str, _name: str, _options: argparse.Namespace) -> Any:
     from trtint8.cli.own_code import metric_from
 
-    return metric_from(text) if text else None
+    return metric_from(text)
 
 
-def _metrics(texts: Sequence[str], name: str, options: argparse.Namespace) -> list[Any] | None:
-    return [_metric(text, name, options) for text in texts] or None
+def _metrics(texts: Sequence[str], name: str, options: argparse.Namespace) -> list[Any]:
+    return [_metric(text, name, options) for text in texts]
 
 
-#: What types of parameters, as signatures write them, are on a command line.
-_FORMS = {
-    "int": _Form("N", type=int),
-    "float": _Form("X", type=float),
-    "str": _Form(),
-    "str | os.PathLike[str]": _Form("FILE", file=True),
-    "str | os.PathLike[str] | Sequence[str]": _Form("FILE", file=True),
-    "Sequence[str]": _Form(several=True),
-    "Sequence[int]": _Form("N", type=int, several=True),
-    "Sequence[str | os.PathLike[str]]": _Form("FILE", several=True, file=True),
-    "Iterable[str | os.PathLike[str]]": _Form("FILE", several=True, file=True),
-    "Mapping[str, str]": _Form("NAME=VALUE", _pairs(), several=True),
-    "Mapping[str, int]": _Form("NAME=SIZE", _pairs(_size), several=True),
-    "Mapping[str, Sequence[str]]": _Form(
-        "NAME=VALUE,...", _pairs(lambda text, _name: text.split(",")), several=True
+_FILE, _FILES = Way(metavar="FILE", file=True), Way(metavar="FILE", several=True, file=True)
+
+#: How parameters are given by their types, as signatures write them; those with choices have none here.
+_BY_TYPE = {
+    "": Way(),
+    "bool": Way(),
+    "int": Way(metavar="N", type=int),
+    "float": Way(metavar="X", type=float),
+    "str": Way(),
+    "File": _FILE,
+    "str | os.PathLike[str]": _FILE,
+    "str | os.PathLike[str] | Sequence[str]": _FILE,
+    "Sequence[str]": Way(several=True),
+    "Sequence[int]": Way(metavar="N", type=int, several=True),
+    "Sequence[str | os.PathLike[str]]": _FILES,
+    "Iterable[str | os.PathLike[str]]": _FILES,
+    "Mapping[str, str]": _mapping("NAME=VALUE"),
+    "Mapping[str, int]": _mapping("NAME=SIZE", _size, advice="write for example workspace=512M"),
+    "Mapping[str, Sequence[str]]": _mapping("NAME=VALUE,...", lambda text: text.split(",")),
+    "Mapping[str, ShapeRange]": Way(metavar="NAME=MIN,OPT,MAX", read=_profile, several=True),
+    # A file's name may hold "=", that of a model never does.
+    "Mapping[str, AnyModel]": _mapping(
+        "NAME=MODEL", advice="write for example FP16=fp16.onnx", pattern=FIRST
     ),
-    "Mapping[str, ShapeRange]": _Form("NAME=MIN,OPT,MAX", _profile, several=True),
-    "Mapping[str, AnyModel]": _Form("NAME=MODEL", _models, several=True),
-    "Profile": _Form("NAME=MIN,OPT,MAX", _profile, several=True),
-    "Sequence[Profile]": _Form("NAME=MIN,OPT,MAX", _profiles, several=True),
-    "tuple[float, ...]": _Form("R,G,B", _floats),
-    "tuple[int, int]": _Form("H,W", _integers),
-    "tuple[int, int] | int": _Form("N or H,W", _integers),
-    "AnyModel": _Form(file=True, help="a float ONNX model"),
-    "ModelSource": _Form(file=True, help="an ONNX model"),
-    "TableSource": _Form(file=True),
-    "DynamicRanges": _Form("FILE", file=True),
-    "LabelSource": _Form("FILE", file=True),
-    "DataSource": _Form("DATA", _data, file=True, help=_DATA),
-    "DataSource | CalibrationTable": _Form(None, _data, file=True),
-    "CalibrationSource": _Form(None, _data, file=True),
-    "Metric": _Form("NAME", _metric),
-    "Metric | Sequence[Metric]": _Form("NAME", _metrics, several=True),
-    "str | Gpu": _Form("GPU"),
-    "Preprocessing": _Form(read=_preprocessing),
-    "Executor": _Form(read=_executor),
-    "BuildOptions": _Form(read=_build_options),
+    "Profile": Way(metavar="NAME=MIN,OPT,MAX", read=_profile, several=True),
+    "Sequence[Profile]": Way(metavar="NAME=MIN,OPT,MAX", read=_profiles, several=True),
+    "tuple[float, ...]": Way(metavar="R,G,B", read=_floats),
+    "tuple[int, int]": Way(metavar="H,W", read=_integers),
+    "tuple[int, int] | int": Way(metavar="N or H,W", read=_integers),
+    "AnyModel": Way(file=True, help="a float ONNX model"),
+    "ModelSource": Way(file=True, help="an ONNX model"),
+    "TableSource": Way(file=True),
+    "DynamicRanges": _FILE,
+    "LabelSource": _FILE,
+    "DataSource": Way(
+        metavar="DATA",
+        read=_data,
+        file=True,
+        help="an .npz, a folder of images or arrays, random:COUNT, or MODULE:FUNCTION, which returns a data "
+        "loader",
+    ),
+    "DataSource | CalibrationTable": Way(read=_data, file=True),
+    "CalibrationSource": Way(read=_data, file=True),
+    "Metric": Way(metavar="NAME", read=_metric),
+    "Metric | Sequence[Metric]": Way(metavar="NAME", read=_metrics, several=True),
+    "str | Gpu": Way(metavar="GPU"),
+    "Preprocessing": Way(read=_preprocessing),
+    "Executor": Way(read=_executor),
+    "BuildOptions": Way(read=_build_options),
 }
-
-#: Parameters to the options that give them under another name.
-_ALSO = {"executor": "ray", "format_name": "format", "preprocessing": "preprocess"}
 
 #: What a verb takes for a metric with a decoder.
 _DECODING_METRIC = "--metric MODULE:NAME of a trtint8.DetectionAgreement"
 
-#: Classes of values, the options that stand for them, and how these are written.
-_AS_OPTIONS = (
-    ("BatchAxes", "batch_axis", "--batch-axis NAME=K"),
-    ("StateSequences", "state", "--state INPUT=OUTPUT"),
-    ("DetectionAgreement", "metrics", _DECODING_METRIC),
-    ("DetectionAgreement", "metric", _DECODING_METRIC),
-)
+#: Parameters, and classes of values, to the options that stand for them, and how these are written if they
+#: have a value.
+_AS_OPTIONS = {
+    ("executor", "ray"): "",
+    ("format_name", "format"): "",
+    ("preprocessing", "preprocess"): "",
+    ("BatchAxes", "batch_axis"): "--batch-axis NAME=K",
+    ("StateSequences", "state"): "--state INPUT=OUTPUT",
+    ("DetectionAgreement", "metrics"): _DECODING_METRIC,
+    ("DetectionAgreement", "metric"): _DECODING_METRIC,
+}
 
 #: The types whose values are samples.
 _SAMPLES = ("DataSource", "DataSource | CalibrationTable", "CalibrationSource")
 
-#: How parameters are given whose names and types do not say it, wherever they occur.
-_WAYS = {
+#: How parameters are given by their names, where their types do not say it.
+_BY_NAME = {
     "checkpoint_seconds": Way(metavar="S"),
     "class_names": Way(("--classes",)),
     "compute_capabilities": Way(("--gpu", "--compute-capability"), "GPU"),
@@ -338,6 +326,7 @@ _WAYS = {
     "minimum": Way(("--min",), "VALUE"),
     "minutes": Way(metavar="N"),
     "optimization_level": Way(metavar="0-5"),
+    "output": Way(("-o", "--output")),
     "output_types": Way(
         ("--output-type",),
         "LAYER=TYPE",
@@ -354,12 +343,93 @@ _WAYS = {
 }
 
 
+@dataclass(frozen=True)
+class _Parameter:
+    """A parameter of a call that a command line gives.
+
+    Attributes:
+        name: Its name.
+        kind: Its type as it is written, without None; empty where it has choices.
+        choices: The values that it may have, where its type is a literal.
+        default: Its default; ``inspect.Parameter.empty`` where it has none.
+        positional: Whether it is an argument, unless it has flags.
+        text: What the docstring says of it.
+    """
+
+    name: str
+    kind: str
+    choices: tuple[str, ...]
+    default: Any
+    positional: bool
+    text: str
+
+    def way(self, ways: Mapping[str, Way]) -> Way:
+        """How it is given, as far as its type does not say so."""
+        return _BY_NAME.get(self.name, Way()).but(ways.get(self.name, Way()))
+
+    @property
+    def may_be_read(self) -> bool:
+        """True if it may be a file that is read."""
+        return self.name != "output" and _BY_TYPE[self.kind].file
+
+    def add(self, group: Any, ways: Mapping[str, Way]) -> Any:
+        """Adds it to a parser or a group of it; returns the action."""
+        by_type, way = _BY_TYPE[self.kind], self.way(ways)
+        if self.positional and not way.flags:
+            return group.add_argument(
+                self.name,
+                metavar=way.metavar or self.name.upper(),
+                nargs=way.nargs or ("+" if by_type.several else None),
+                help=way.help or by_type.help or self.text,
+            )
+        by_type = by_type.but(way)
+        required, negates = self.default is _NO_DEFAULT, self.default is True and way.action is None
+        given = {"action": way.action, "default": None if required else self.default}
+        if self.kind == "bool":
+            given["action"] = way.action or ("store_false" if negates else "store_true")
+        else:
+            given |= {"metavar": by_type.metavar, "type": None if by_type.read else by_type.type}
+        if choices := self.choices if way.choices is None else way.choices:
+            given["choices"] = choices
+        if by_type.several:
+            # Without metrics or sources of kernels, something else decides which.
+            decided = self.default is None and self.kind.startswith(("Metric", "Sequence"))
+            given |= {"action": "append", "default": None if decided else []}
+        return group.add_argument(
+            *(way.flags or (f"--{'no-' if negates else ''}{self.name.replace('_', '-')}",)),
+            dest=self.name,
+            required=way.required or required,
+            help=way.help or self.text,
+            **given,
+        )
+
+
+_NO_DEFAULT = inspect.Parameter.empty
+
+
+@cache
+def _parameters(call: Callable[..., object]) -> tuple[_Parameter, ...]:
+    """What of a call, or of a data class, a command line gives: all that is not for Python alone."""
+    names, texts = vars(sys.modules[call.__module__]), described(call)
+    parameters = []
+    for one in inspect.signature(call).parameters.values():
+        kind = one.annotation.removesuffix(" | None")
+        if one.name in _FOR_PYTHON or kind.startswith("Callable"):
+            continue
+        choices = () if kind in _BY_TYPE else get_args(eval(kind, dict(names)))  # our own text
+        positional = one.kind is one.POSITIONAL_OR_KEYWORD and not inspect.isclass(call)
+        text = texts.get(one.name, "")
+        parameters.append(
+            _Parameter(one.name, "" if choices else kind, choices, one.default, positional, text)
+        )
+    return tuple(parameters)
+
+
 def add_arguments(
     parser: argparse.ArgumentParser,
     call: Callable[..., object],
     *,
     without: Sequence[str] = (),
-    states: bool = True,
     json: str | None = None,
     docs: Callable[..., object] | None = None,
     **ways: Way,
@@ -370,33 +440,36 @@ def add_arguments(
         parser: The verb's parser.
         call: The call.
         without: Parameters that the verb gives itself.
-        states: Whether there is a float model to record states with.
         json: What is printed with ``--json``, in words; None where the verb has no such option.
         docs: Another call, which describes the parameters that the docstring of this one leaves out.
         ways: How parameters are given here, in place of what holds for all verbs.
     """
-    described = (_described(docs) if docs else {}) | _described(call)
-    parameters = _parameters(call, without)
-    kinds = {_kind(parameter) for parameter in parameters}
-    # What an executor of Ray is made of is no parameter of the call.
-    spellings = {"num_gpus": "--num-gpus", **{one.name: _flag(one, ways) for one in parameters}}
-    files = ["preprocess", *(one.name for one in parameters if _is_read(one))]
-    for parameter in parameters:
-        kind = _kind(parameter)
-        if kind == "Preprocessing":
-            _add_images(parser, spellings)
-        elif kind == "Executor":
-            _add_workers(parser)
-        elif kind == "BuildOptions":
-            files += _add_building(parser, spellings)
-        else:
-            text, way = described.get(parameter.name, ""), _way(parameter.name, ways)
-            _add(parser, parameter, text, spellings, way)
-    if kinds & {*_SAMPLES}:
-        _add_sequences(parser, states)
+    texts = described(docs) if docs else {}
+    parameters = {one.name: one for one in _parameters(call) if one.name not in without}
+    fields: dict[str, list[_Parameter]] = {}
+    actions = []
+    for one in parameters.values():
+        if one.kind not in _GROUPS:
+            actions.append(replace(one, text=one.text or texts.get(one.name, "")).add(parser, ways))
+            continue
+        group, made = _GROUPS[one.kind](parser)
+        # A parameter comes before a field of that name.
+        fields[one.kind] = [field for field in made if field.name not in parameters]
+        actions += [field.add(group, {}) for field in fields[one.kind]]
+    if any(one.kind in _SAMPLES for one in parameters.values()):
+        # Only where there is a float model are there states to record with it.
+        _add_sequences(parser, states="model" in parameters)
     if json is not None:
         parser.add_argument("--json", action="store_true", help=f"print {json} as JSON")
-    parser.set_defaults(taken=[one.name for one in parameters], files=files, spelled=spellings_of(parser))
+    spelled = spellings_of(parser)
+    for action in actions:
+        action.help = _help(action, spelled)
+    # What is made of several options is always there; of images nothing is given.
+    parser.set_defaults(**dict.fromkeys(one.name for one in fields.get("Preprocessing", ())))
+    parser.set_defaults(**{one.name: ... for one in parameters.values() if one.kind in _GROUPS})
+    every = [*parameters.values(), *itertools.chain.from_iterable(fields.values())]
+    files = ["preprocess", *(one.name for one in every if one.may_be_read)]
+    parser.set_defaults(files=files, spelled=spelled)
 
 
 def values_of(call: Callable[..., object], options: argparse.Namespace) -> dict[str, Any]:
@@ -409,11 +482,19 @@ def values_of(call: Callable[..., object], options: argparse.Namespace) -> dict[
     Raises:
         TrtInt8Error: A value is malformed, or an option has no effect.
     """
-    parameters = [one for one in _parameters(call, ()) if _is_given(one, options)]
-    samples = [one.name for one in parameters if _kind(one) in _SAMPLES]
-    if samples:
+    parameters = [one for one in _parameters(call) if hasattr(options, one.name)]
+    if samples := [one.name for one in parameters if one.kind in _SAMPLES]:
         _refuse_without_samples(samples, options)
     return {one.name: _value(one, options) for one in parameters}
+
+
+def _value(parameter: _Parameter, options: argparse.Namespace) -> Any:
+    """The value of a parameter, read from what the command line gives."""
+    name, given = parameter.name, getattr(options, parameter.name)
+    read = _BY_TYPE[parameter.kind].but(parameter.way({})).read
+    if given is None or read is None:
+        return given
+    return read(given, options.spelled.get(name, name), options)
 
 
 def refuse_overwriting_arguments(outputs: Iterable[Path], options: argparse.Namespace) -> None:
@@ -440,147 +521,35 @@ def command_to_continue(options: argparse.Namespace) -> str:
     return shlex.join(["trtint8", options.verb, *resume, *options.given[1:]])
 
 
-def _is_read(parameter: inspect.Parameter) -> bool:
-    """True if a parameter may be a file that is read."""
-    form = _FORMS.get(_kind(parameter))
-    return form is not None and form.file and parameter.name != "output"
-
-
 def spellings_of(parser: argparse.ArgumentParser) -> dict[str, str]:
     """How a verb spells the parameters of its call, by their names."""
     spelled = {
         action.dest: next((name for name in action.option_strings if name.startswith("--")), action.metavar)
         for action in parser._actions
     }
-    spelled |= {name.removeprefix("no_"): option for name, option in spelled.items()}
-    spelled |= {name: spelled.get(option) for name, option in _ALSO.items()}
-    spelled |= {name: text for name, option, text in _AS_OPTIONS if option in spelled}
+    for (name, option), text in _AS_OPTIONS.items():
+        if option in spelled:
+            spelled[name] = text or spelled[option]
     return {name: str(option) for name, option in spelled.items() if option}
 
 
-def _parameters(call: Callable[..., object], without: Sequence[str]) -> list[inspect.Parameter]:
-    """What of a call a command line gives: what has a form, or a choice of values."""
-    return [
-        parameter
-        for parameter in _signature(call).parameters.values()
-        if parameter.name not in (*_FOR_PYTHON, *without) and not parameter.annotation.startswith("Callable")
-    ]
-
-
-@cache
-def _signature(call: Callable[..., object]) -> inspect.Signature:
-    """The signature of a call, whose types stand as they are written, but literals."""
-    found, names = inspect.signature(call), vars(sys.modules[call.__module__])
-    parameters = [
-        one.replace(annotation=_annotation(one.annotation, names)) for one in found.parameters.values()
-    ]
-    return found.replace(parameters=parameters)
-
-
-def _annotation(text: str, names: Mapping[str, Any]) -> str:
-    """A type as it is written, without None; of literals, the choices with | between them and before."""
-    kind = text.removesuffix(" | None")
-    if kind in ("bool", *_FORMS) or kind.startswith("Callable") or kind == "object":
-        return kind
-    return "".join(f"|{choice}" for choice in get_args(eval(kind, dict(names))))  # our own text
-
-
-def _kind(parameter: inspect.Parameter) -> str:
-    return str(parameter.annotation)
-
-
-def _flag(parameter: inspect.Parameter, ways: Mapping[str, Way]) -> str:
-    """How a command line writes a parameter."""
-    way = _way(parameter.name, ways)
-    if _is_argument(parameter, way):
-        return way.metavar or parameter.name.upper()
-    if way.flags:
-        return way.flags[-1]
-    return f"--{'no-' if parameter.default is True and way.action is None else ''}{_dashed(parameter.name)}"
-
-
-def _way(name: str, ways: Mapping[str, Way]) -> Way:
-    return ways.get(name, _WAYS.get(name, Way()))
-
-
-def _dashed(name: str) -> str:
-    return name.replace("_", "-")
-
-
-def _is_argument(parameter: inspect.Parameter, way: Way) -> bool:
-    return not way.flags and parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
-
-
-def _add(group: Any, parameter: inspect.Parameter, text: str, spellings: Mapping[str, str], way: Way) -> None:
-    """Adds one parameter to a parser or a group of it."""
-    name, form = parameter.name, _FORMS.get(_kind(parameter), _Form())
-    if _is_argument(parameter, way):
-        nargs = way.nargs or ("+" if form.several else None)
-        text = _help(way.help or form.help or text, spellings, {})
-        group.add_argument(name, metavar=way.metavar or name.upper(), nargs=nargs, help=text)
-        return
-    given = _given(parameter, form, way)
-    flags = way.flags or (f"--{_dashed(given['dest'])}",)
-    required = way.required or parameter.default is parameter.empty
-    text = _help(way.help or text, spellings, given)
-    group.add_argument(*flags, required=required, help=text, **given)
-
-
-def _given(parameter: inspect.Parameter, form: _Form, way: Way) -> dict[str, Any]:
-    """What a parser does with an option."""
-    name, kind, default = parameter.name, _kind(parameter), parameter.default
-    given = {"dest": name, "default": None if default is parameter.empty else default}
-    action = way.action or (Once if way.once else None)
-    if action is not None:
-        given["action"] = action
-    if kind.startswith("|"):
-        return given | {"choices": kind[1:].split("|") if way.choices else None, "metavar": way.metavar}
-    if kind == "bool":
-        if action is not None:
-            return given
-        return {"dest": f"no_{name}" if default is True else name, "action": "store_true", "default": False}
-    given |= {"metavar": way.metavar or form.metavar, "type": None if way.read else form.type}
-    if form.several:
-        # Without metrics or sources of kernels, something else decides which.
-        decided = default is None and kind.startswith(("Metric", "Sequence"))
-        given |= {"action": "append", "default": None if decided else []}
-    return given
-
-
-def _add_fields(
-    group: Any, kind: Callable[..., object], spellings: Mapping[str, str], skip: Iterable[str] = ()
-) -> None:
-    """Adds the fields of a data class, each as an option of its own."""
-    described = _described(kind)
-    fields = [
-        one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for one in _parameters(kind, ())
-        if one.name not in skip
-    ]
-    spelled = {**spellings, **{one.name: _flag(one, {}) for one in fields}}
-    for one in fields:
-        _add(group, one, described.get(one.name, ""), spelled, _way(one.name, {}))
-
-
-def _add_building(parser: argparse.ArgumentParser, spellings: Mapping[str, str]) -> list[str]:
-    """Adds the fields of the options of a build that are no parameters; returns which may be files."""
-    from trtint8.builder.config import BuildOptions
-
-    _add_fields(parser.add_argument_group("building"), BuildOptions, spellings, skip=spellings)
-    return [one.name for one in _parameters(BuildOptions, ()) if _is_read(one)]
-
-
-def _add_images(parser: argparse.ArgumentParser, spellings: Mapping[str, str]) -> None:
-    """Adds how raw images become what a model is fed."""
+def _add_images(parser: argparse.ArgumentParser) -> tuple[Any, Iterable[_Parameter]]:
+    """Begins the group of how raw images become what a model is fed; returns it, and what belongs there."""
     from calibrators.data.images.preprocessing import Preprocessing
 
     group = parser.add_argument_group("images (.npz with uint8 images, or folders)")
     group.add_argument("--preprocess", metavar="FILE", help="a .toml or .json file with the options below")
-    _add_fields(group, Preprocessing, spellings)
-    parser.set_defaults(**dict.fromkeys(_signature(Preprocessing).parameters))  # None: not given
+    return group, _parameters(Preprocessing)
 
 
-def _add_workers(parser: argparse.ArgumentParser) -> None:
+def _add_building(parser: argparse.ArgumentParser) -> tuple[Any, Iterable[_Parameter]]:
+    """Begins the group of the options of a build."""
+    from trtint8.builder.config import BuildOptions
+
+    return parser.add_argument_group("building"), _parameters(BuildOptions)
+
+
+def _add_workers(parser: argparse.ArgumentParser) -> tuple[Any, Iterable[_Parameter]]:
     """Adds where work runs."""
     parser.add_argument(
         "--ray",
@@ -595,6 +564,11 @@ def _add_workers(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="over Ray: GPUs per worker, which may be a fraction; default 0",
     )
+    return parser, ()
+
+
+#: The types that are given by several options, which these functions add.
+_GROUPS = {"Preprocessing": _add_images, "Executor": _add_workers, "BuildOptions": _add_building}
 
 
 def _add_sequences(parser: argparse.ArgumentParser, states: bool) -> None:
@@ -620,27 +594,6 @@ def _add_sequences(parser: argparse.ArgumentParser, states: bool) -> None:
     )
 
 
-def _is_given(parameter: inspect.Parameter, options: argparse.Namespace) -> bool:
-    given = parameter.name in options.taken or hasattr(options, parameter.name)
-    return given or _is_negated(parameter, options)
-
-
-def _is_negated(parameter: inspect.Parameter, options: argparse.Namespace) -> bool:
-    return hasattr(options, f"no_{parameter.name}")
-
-
-def _value(parameter: inspect.Parameter, options: argparse.Namespace) -> Any:
-    """The value of a parameter, read from what the command line gives."""
-    name, kind = parameter.name, _kind(parameter)
-    if _is_negated(parameter, options):
-        return not getattr(options, f"no_{name}")
-    given = getattr(options, name, None)
-    read = _way(name, {}).read or _FORMS.get(kind, _Form()).read
-    if given is None and hasattr(options, name):
-        return None
-    return read(given, options.spelled.get(name, name), options)
-
-
 def _refuse_without_samples(names: Sequence[str], options: argparse.Namespace) -> None:
     """Refuses what says how samples are read where there are none.
 
@@ -660,7 +613,7 @@ def _refuse_without_samples(names: Sequence[str], options: argparse.Namespace) -
 
 
 @cache
-def _described(call: Callable[..., object]) -> dict[str, str]:
+def described(call: Callable[..., object]) -> dict[str, str]:
     """What the docstring of a call says of its parameters, or that of a class of its attributes."""
     text = f"{inspect.getdoc(call)}\n"
     section = re.search(r"^(?:Args|Attributes):\n((?:    .*\n|\n)+)", text, re.MULTILINE)
@@ -680,24 +633,24 @@ VERB_OF = {
 }
 
 
-def _help(text: str, spellings: Mapping[str, str], given: Mapping[str, Any]) -> str:
+def _help(action: argparse.Action, spelled: Mapping[str, str]) -> str:
     """The help of an option, from what a docstring says of a parameter, with its default."""
-    text = re.sub(r" \(see [^)]*\)|[;:] see :\w+:`[^`]*`|[,;] or None\b", "", text)
+    text = re.sub(r" \(see [^)]*\)|[;:] see :\w+:`[^`]*`|[,;] or None\b", "", action.help or "")
     # What attributes of the result hold, and what None does, is for Python.
     text = re.sub(r" ?(None \w|``\w+`` of the result )[^.]*\.", "", text)
     text = re.sub(r"(?:where|Where) (?:``\w+`` is )?None", _by_default, text)
     text = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", lambda found: _called(found[1]), text)
-    text = re.sub(r"``([^`]*)``", lambda found: spellings.get(found[1], found[1]), text)
-    if given.get("action") == "store_true":
-        text = re.sub(r"^Whether (to )?", "unless given, " if given["dest"].startswith("no_") else "", text)
+    text = re.sub(r"``([^`]*)``", lambda found: spelled.get(found[1], found[1]), text)
+    if action.const is not None:  # a switch
+        text = re.sub(r"^Whether (to )?", "" if action.const else "unless given, ", text)
     text = text.removesuffix(".")
     first = text.partition(" ")[0]
     if first[1:] == first[1:].lower():  # no name
         text = text[:1].lower() + text[1:]
-    default = given.get("default")
+    default = action.default
     if isinstance(default, (str, int, float)) and not isinstance(default, bool) and "default" not in text:
         text += f"; default {default:g}" if isinstance(default, float) else f"; default {default}"
-    if given.get("action") == "append":
+    if isinstance(action, argparse._AppendAction):
         text += "; repeatable"
     return text.replace("%", "%%")
 

@@ -144,7 +144,7 @@ def compare_runs(
         labels: Labels that do not come with the data.
         batch_size: Samples per batch.
         limit: Use only this many samples.
-        preprocessing: How raw images become inputs of the model.
+        preprocessing: How raw images become inputs.
         skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
             labels, and warn of them by name. By default the first such file is an error.
 

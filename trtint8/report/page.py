@@ -61,10 +61,10 @@ def render(report: Report) -> str:
             script_hashes=list(map(script_hash, scripts)),
             graph=Markup(graph_json(graph, anchors)) if graph else "",
             badges=BADGES,
-            histogram=lambda card: Markup(histogram_chart(card)),
+            histogram=lambda card: Markup(histogram_chart(card).svg() if card.bar_counts else ""),
             dashes=lambda method: " ".join(map(str, dashes_of(method))),
-            wide=Markup(level_chart(known, _WIDE)) if known else "",
-            narrow=Markup(level_chart(known, _NARROW)) if known else "",
+            wide=Markup(level_chart(known, _WIDE).svg()) if known else "",
+            narrow=Markup(level_chart(known, _NARROW).svg()) if known else "",
             tried_wide=_tried_chart(report.tried, _WIDE),
             tried_narrow=_tried_chart(report.tried, _NARROW),
             picture=lambda sample: None if sample.picture is None else data_uri(sample.picture),
@@ -157,7 +157,7 @@ def _tried_chart(tried: Tried | None, width: int) -> Markup:
     points = [(trial.int8_share, trial.value, trial.taken) for trial in tried.drawn]
     chosen = tried.chosen
     ringed = (chosen.int8_share, chosen.value) if chosen else None
-    return Markup(point_chart(points, tried.unit, width=width, ringed=ringed))
+    return Markup(point_chart(points, tried.unit, width=width, ringed=ringed).svg())
 
 
 def _asset(name: str) -> str:

@@ -25,12 +25,14 @@ def arguments_of(parser):
                 for argument, entry in arguments_of(sub).items()
             }
         elif not isinstance(action, argparse._HelpAction):
+            is_switch = isinstance(action, argparse._StoreConstAction)
             entry = {
                 "nargs": action.nargs,
                 "choices": list(action.choices) if action.choices else None,
                 "metavar": action.metavar,
                 "required": action.required,
-                "default": repr(action.default),
+                # That of a switch is not to be given, whatever stands for that.
+                "default": repr(action.default == action.const if is_switch else action.default),
                 "type": getattr(action.type, "__name__", None),
             }
             names = action.option_strings

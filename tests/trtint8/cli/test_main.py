@@ -80,7 +80,7 @@ AGAIN = f"--profile {PROFILE} --profile {PROFILE}"
         (f"{BUILD} --profile images=1x1x8x8", "NAME=MIN,OPT,MAX"),
         (f"{BUILD} --route implicit", "neither calibrators"),
         (f"{BUILD} --bf16 --target rtx", "no BF16 switch"),
-        (f"{BUILD} --memory-pool x=y", "'y'"),
+        (f"{BUILD} --memory-pool x=y", "--memory-pool: 'x=y'"),
         (f"{BUILD} --dynamic-ranges no.txt", "no.txt"),
         (f"{BUILD} --state h=out", "--state has no effect without samples as DATA_OR_TABLE"),
         (f"{BUILD} --batch-axis images=0", "--batch-axis has no effect without samples as DATA_OR_TABLE"),
@@ -94,7 +94,7 @@ AGAIN = f"--profile {PROFILE} --profile {PROFILE}"
         ("run {table} {data} -o {out}/o.npz", "is not a TensorRT engine"),
         ("run missing.engine {data} -o {out}/no/o.npz", "does not exist"),
         ("table set {table} images=-1 -o {out}/t.json", "'images' (-1.0)"),
-        ("table set {table} images -o {out}/t.json", "'images' is not TENSOR=AMAX"),
+        ("table set {table} images -o {out}/t.json", "TENSOR=AMAX: 'images' is not"),
     ],
 )
 def test_bad_input_is_one_sentence_and_status_two(rtx, line, named, files, table, tmp_path, capsys):

@@ -17,11 +17,12 @@ from rich.cells import cell_len
 
 import trtint8
 import trtint8.cli
-from calibrators.errors import BuildError, CalibrationDataError, TableError
+from calibrators.errors import CalibrationDataError, TableError, UnsupportedError
 from calibrators.files import write_atomically, written_together
 from calibrators.tables.table import CalibrationTable
 from trtint8.cli.main import main
 from trtint8.cli.output import (
+    FIRST,
     named_values,
     print_json,
     print_line,
@@ -297,6 +298,11 @@ def test_what_is_said(method, name, said, capsys):
 
 
 def test_values_by_name():
-    assert named_values("--profile", [("a", 1), ("b", 2)], BuildError) == {"a": 1, "b": 2}
-    with pytest.raises(BuildError, match=r"--profile.*'a' twice"):
-        named_values("--profile", [("a", 1), ("b", 2), ("a", 1)], BuildError)
+    read = functools.partial(named_values, "--size", form="NAME=N", read=int)
+    assert read(["a=b=1", "b=2"]) == {"a=b": 1, "b": 2}
+    assert named_values("--as", ["a=b=1"], "NAME=VALUE", pattern=FIRST, read=str) == {"a": "b=1"}
+    for wrong in ("a", "=1", "a=", "a=x"):
+        with pytest.raises(UnsupportedError, match=f"--size: '{wrong}' is not NAME=N; give"):
+            read([wrong])
+    with pytest.raises(UnsupportedError, match=r"--size.*'a' twice"):
+        read(["a=1", "b=2", "a=1"])

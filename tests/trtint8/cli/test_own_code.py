@@ -17,7 +17,7 @@ from calibrators.data.feeds import BatchAxes
 from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.data.sequences import StateSequences
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, UnsupportedError
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.validation.small_models import shifted
 from trtint8.cli.main import main
@@ -203,9 +203,9 @@ def test_batch_axes():
     assert data_from("table.json", options) == "table.json"
     assert data_from(None, options) is None
     for entry in ("state", "=1", "state=", "state=-1", "state=x"):
-        with pytest.raises(CalibrationDataError, match=f"--batch-axis: '{entry}' is not NAME=K; write"):
+        with pytest.raises(UnsupportedError, match=f"--batch-axis: '{entry}' is not NAME=K; write"):
             data_from("d.npz", Namespace(batch_axis=[entry], state=[]))
-    with pytest.raises(CalibrationDataError, match=r"--batch-axis.*'x'"):
+    with pytest.raises(UnsupportedError, match=r"--batch-axis.*'x'"):
         data_from("d.npz", Namespace(batch_axis=["x=1", "x=0"], state=[]))
     for place in ("images", "random:3", "d.npy"):
         with pytest.raises(CalibrationDataError, match=f"for a .npz, and the data is '{place}'"):
@@ -220,9 +220,9 @@ def test_states(own_data_folder):
     assert data_from("table.json", options) == "table.json"
     assert data_from(None, options) is None
     for entry in ("state", "=out", "state="):
-        with pytest.raises(CalibrationDataError, match=f"--state: '{entry}' is not INPUT=OUTPUT"):
+        with pytest.raises(UnsupportedError, match=f"--state: '{entry}' is not INPUT=OUTPUT"):
             data_from("d.npz", Namespace(batch_axis=[], state=[entry]))
-    with pytest.raises(CalibrationDataError, match="--state gives 'h' twice"):
+    with pytest.raises(UnsupportedError, match="--state gives 'h' twice"):
         data_from("d.npz", Namespace(batch_axis=[], state=["h=a", "h=b"]))
     found = data_from("own_loaders:listed", Namespace(batch_axis=[], state=["h=h1"]))
     assert [labels.tolist() for _, labels in found.data()] == [[0, 0], [1, 1], [2, 2]]

@@ -217,7 +217,7 @@ def test_a_name_that_the_table_lacks_is_said(tmp_path, capsys):
     [
         ([], "--method"),
         (["a=1", "a=2"], "'a' twice"),
-        (["a"], "'a' is not TENSOR=AMAX"),
+        (["a"], "TENSOR=AMAX: 'a' is not"),
         (["=1"], "'=1' is not"),
     ],
 )

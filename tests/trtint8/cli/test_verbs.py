@@ -16,7 +16,7 @@ from calibrators.ray.cluster import RayExecutor
 from calibrators.run import Executor
 from trtint8.builder.config import BuildOptions
 from trtint8.cli.main import VERBS
-from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, spellings_of, values_of
+from trtint8.cli.verbs import Once, Way, add_arguments, refuse_overwriting_arguments, spellings_of, values_of
 from trtint8.engine.profiles import Profile, ShapeRange
 
 Kind = Literal["good", "bad"]
@@ -143,7 +143,7 @@ def test_an_input_that_is_named_again_begins_another_profile():
         (["--io-type", "a"], ["--io-type", "'a'", "NAME=VALUE"]),
         (["--io-type", "=a"], ["--io-type", "'=a'"]),
         (["--io-type", "x=a", "--io-type", "x=b"], ["--io-type", "'x'", "twice"]),
-        (["--memory-pool", "x=big"], ["--memory-pool", "'big'"]),
+        (["--memory-pool", "x=big"], ["--memory-pool", "'x=big'"]),
         (["--memory-pool", f"x={'9' * 400}G"], ["--memory-pool"]),
         (["--profile", "x=1"], ["'x=1'"]),
         (["--num-gpus", "1"], ["--num-gpus", "--ray"]),
@@ -175,7 +175,7 @@ def test_a_file_of_preprocessing_that_is_none_is_refused(name, tmp_path, monkeyp
 def test_help_is_what_the_docstring_says():
     helps = {action.dest: action.help for action in parser()._actions}
     assert helps["kind"] == "how good; --seconds do not count. See 'trtint8 calibrate'; default good"
-    assert helps["no_tf32"] == "unless given, TF32 is used"
+    assert helps["tf32"] == "unless given, TF32 is used"
     assert helps["quick"] == "it is quick, 100 %% of the time"
     assert helps["seconds"] == "how long it takes, with --batch-size; and more; default 2"
     assert helps["batch_size"] == "how many; one by default"
@@ -187,8 +187,8 @@ def test_help_is_what_the_docstring_says():
 def test_ways_of_a_verb_come_first():
     made = parser(
         others=Way(nargs="?", metavar="B", help="one other"),
-        kind=Way(("-k", "--sort"), choices=False),
-        batch_size=Way(once=True),
+        kind=Way(("-k", "--sort"), choices=()),
+        batch_size=Way(action=Once),
         seconds=Way(required=True),
     )
     assert spellings_of(made)["kind"] == "--sort"
@@ -213,7 +213,7 @@ def test_how_parameters_are_spelled():
     spelled = spellings_of(parser())
     assert spelled["model"] == "MODEL"
     assert spelled["batch_size"] == "--batch-size"
-    assert spelled["tf32"] == spelled["no_tf32"] == "--no-tf32"
+    assert spelled["tf32"] == "--no-tf32"
     assert (spelled["preprocessing"], spelled["executor"]) == ("--preprocess", "--ray")
 
 
