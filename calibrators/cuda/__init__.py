@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from calibrators.cuda.device import (
+    Buffer,
     Device,
-    DeviceBuffer,
     Event,
     Graph,
     PinnedBuffer,
@@ -30,8 +30,8 @@ from calibrators.cuda.opening import open_device
 from calibrators.cuda.turns import turn_on_gpu
 
 __all__ = [
+    "Buffer",
     "Device",
-    "DeviceBuffer",
     "Event",
     "Graph",
     "PinnedBuffer",

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.checks import warn_user, with_users_line
-from calibrators.cuda import Device, DeviceBuffer, PinnedBuffer, Stream
+from calibrators.cuda import Buffer, Device, PinnedBuffer, Stream
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.data.inputs import InputSpec, shape_text
@@ -196,7 +196,7 @@ class _Slot:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._memory: dict[str, tuple[PinnedBuffer, DeviceBuffer]] = {}
+        self._memory: dict[str, tuple[PinnedBuffer, Buffer]] = {}
 
     def upload(self, feed: FeedDict, stream: Stream) -> dict[str, int]:
         pointers = {}

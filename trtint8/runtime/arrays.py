@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.cuda import Device, DeviceBuffer
+from calibrators.cuda import Buffer, Device
 from calibrators.cuda.dlpack import CUDA, Dlpack, give, on_gpu, take
 from calibrators.data.inputs import shape_text
 from calibrators.errors import CalibrationDataError, in_one_line, such_as
@@ -230,7 +230,7 @@ class DeviceArray:
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    buffer: DeviceBuffer
+    buffer: Buffer
     device: Device
     stream: int | None = None
 

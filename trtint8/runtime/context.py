@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.cuda import Device, DeviceBuffer, Graph, PinnedBuffer, Stream, capture
+from calibrators.cuda import Buffer, Device, Graph, PinnedBuffer, Stream, capture
 from calibrators.errors import CalibrationDataError, EngineError
 from calibrators.tensorrt.messages import shared_logger
 from trtint8.runtime.arrays import DeviceInput, HostArray
@@ -393,7 +393,7 @@ class TensorMemory:
     """
 
     device: Device
-    _buffer: DeviceBuffer | None = field(default=None, repr=False)
+    _buffer: Buffer | None = field(default=None, repr=False)
     _pinned: PinnedBuffer | None = field(default=None, repr=False)
 
     @property
@@ -462,14 +462,14 @@ def new_output_allocator(trt: Any, device: Device) -> Any:
 
     Returns:
         An ``IOutputAllocator``, which must be kept as long as the context. Its attributes are ``buffer`` (a
-        :class:`DeviceBuffer` or None) and ``shape`` (the output's shape in the last run, or None); its method
+        :class:`Buffer` or None) and ``shape`` (the output's shape in the last run, or None); its method
         ``raise_failure()`` is to be called after each run, and ``free()`` frees the buffer.
     """
 
     class OutputAllocator(trt.IOutputAllocator):  # type: ignore[misc]
         def __init__(self) -> None:
             trt.IOutputAllocator.__init__(self)
-            self.buffer: DeviceBuffer | None = None
+            self.buffer: Buffer | None = None
             self.shape: tuple[int, ...] | None = None
             self._failure: BaseException | None = None
 
