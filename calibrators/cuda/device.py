@@ -12,9 +12,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -50,12 +50,7 @@ class Active:
     def __enter__(self) -> None:
         self._push()
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._pop()
 
 
@@ -264,6 +259,57 @@ class Device:
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value
+
+
+@dataclass
+class TensorMemory:
+    """Memory of one tensor on the GPU and on the host, which grows where needed.
+
+    Attributes:
+        device: The GPU.
+    """
+
+    device: Device
+    _buffer: Buffer | None = field(default=None, repr=False)
+    _pinned: PinnedBuffer | None = field(default=None, repr=False)
+
+    @property
+    def pointer(self) -> int:
+        """The device address; 0 before :meth:`reserve`."""
+        return self._buffer.pointer if self._buffer else 0
+
+    @property
+    def address(self) -> int:
+        """The address of the page-locked memory; 0 before :meth:`reserve_pinned`."""
+        return self._pinned.address if self._pinned else 0
+
+    def reserve(self, nbytes: int) -> int:
+        """Reserves at least ``nbytes`` bytes on the GPU; returns the device address."""
+        # TensorRT needs an address for empty tensors, too.
+        nbytes = max(1, nbytes)
+        if self._buffer is None or self._buffer.nbytes < nbytes:
+            if self._buffer:
+                self._buffer.free()
+            self._buffer = None
+            self._buffer = self.device.allocate(nbytes)
+        return self._buffer.pointer
+
+    def reserve_pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Reserves page-locked memory for an array; returns the array."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        if self._pinned is None or self._pinned.array.nbytes < nbytes:
+            if self._pinned:
+                self._pinned.free()
+            self._pinned = None
+            self._pinned = self.device.allocate_pinned(max(1, nbytes))
+        return self._pinned.array[:nbytes].view(dtype).reshape(shape)
+
+    def free(self) -> None:
+        """Frees the memory on the GPU and on the host."""
+        for memory in (self._buffer, self._pinned):
+            if memory:
+                memory.free()
+        self._buffer = self._pinned = None
 
 
 # Values of CUpointer_attribute in cuda.h.

@@ -12,7 +12,6 @@ from collections import ChainMap, deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -58,12 +57,7 @@ class ParallelHistograms:
     def __enter__(self) -> ParallelHistograms:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._pool.shutdown()
 
     def observe(self, arrays: Iterable[tuple[str, NDArray[np.floating]]]) -> None:

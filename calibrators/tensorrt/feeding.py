@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.checks import warn_user, with_users_line
-from calibrators.cuda import Buffer, Device, PinnedBuffer, Stream
+from calibrators.cuda import Device, Stream, TensorMemory
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.data.inputs import InputSpec, shape_text
@@ -196,29 +196,20 @@ class _Slot:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._memory: dict[str, tuple[PinnedBuffer, Buffer]] = {}
+        self._memory: dict[str, TensorMemory] = {}
 
     def upload(self, feed: FeedDict, stream: Stream) -> dict[str, int]:
         pointers = {}
         for name, array in feed.items():
-            if name not in self._memory:
-                pinned = self._device.allocate_pinned(array.nbytes)
-                try:
-                    self._memory[name] = pinned, self._device.allocate(array.nbytes)
-                except BaseException:
-                    pinned.free()
-                    raise
-            pinned, buffer = self._memory[name]
-            pinned.array.view(array.dtype).reshape(array.shape)[...] = array
-            self._device.upload(buffer.pointer, pinned.address, array.nbytes, stream.handle)
-            pointers[name] = buffer.pointer
+            memory = self._memory.setdefault(name, TensorMemory(self._device))
+            memory.reserve_pinned(array.shape, array.dtype)[...] = array
+            pointers[name] = memory.reserve(array.nbytes)
+            self._device.upload(pointers[name], memory.address, array.nbytes, stream.handle)
         return pointers
 
     def free(self) -> None:
-        for pinned, buffer in self._memory.values():
-            pinned.free()
-            buffer.free()
-        self._memory = {}
+        for memory in self._memory.values():
+            memory.free()
 
 
 class CalibrationPass:

@@ -22,7 +22,7 @@ from calibrators.errors import CalibrationDataError, in_one_line, such_as
 from trtint8.engine.file import TensorSpec
 
 #: The alignment of GPU addresses that TensorRT needs, in bytes.
-ALIGNMENT = 256
+_ALIGNMENT = 256
 
 # The first version of the array interface that tells a stream.
 _TELLS_STREAM = 3
@@ -76,7 +76,12 @@ class DeviceInput:
     @property
     def aligned(self) -> bool:
         """Whether TensorRT can read the array in place: it is not empty, and its address is aligned."""
-        return self.pointer != 0 and self.pointer % ALIGNMENT == 0
+        return is_aligned(self.pointer)
+
+
+def is_aligned(pointer: int) -> bool:
+    """Whether TensorRT can use a device address; 0 is that of an empty array."""
+    return pointer != 0 and pointer % _ALIGNMENT == 0
 
 
 def as_inputs(
@@ -319,11 +324,6 @@ class Targets:
     host: Mapping[str, NDArray[Any]]
     device: Mapping[str, DeviceInput]
 
-    @property
-    def aligned(self) -> dict[str, int]:
-        """Output name to the device addresses that TensorRT can write to."""
-        return {name: target.pointer for name, target in self.device.items() if target.aligned}
-
     def check(self, name: str, shape: tuple[int, ...]) -> None:
         """Refuses an array that has not the shape of its output.
 
@@ -374,6 +374,14 @@ def as_targets(outputs: Mapping[str, Any], specs: Sequence[TensorSpec], stream: 
                 "an array on the GPU"
             )
     return Targets(host, device)
+
+
+def addresses(made: Mapping[str, DeviceArray], given: Mapping[str, DeviceInput]) -> dict[str, int]:
+    """Output name to device address, of arrays that were made for outputs and of those that were given."""
+    return {
+        **{name: array.buffer.pointer for name, array in made.items()},
+        **{name: target.pointer for name, target in given.items()},
+    }
 
 
 @runtime_checkable

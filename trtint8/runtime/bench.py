@@ -15,13 +15,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.checks import is_number, several
-from calibrators.cuda import Device, Event, Stream, gpu_names, gpu_uuid, require_gpu, turn_on_gpu
+from calibrators.cuda import Event, gpu_names, gpu_uuid, require_gpu, turn_on_gpu
 from calibrators.data.batches import warning_of_inputs
 from calibrators.data.feeds import FeedDict, batch_rows, is_float
 from calibrators.data.inputs import DataOptions
@@ -138,38 +138,11 @@ class BenchReport(Result):
         return tuple(messages)
 
 
-class Benchable(Protocol):
-    """What :func:`bench` needs of an :class:`~trtint8.runtime.execution.ExecutionContext`."""
-
-    device: Device
-
-    @property
-    def stream(self) -> Stream:
-        """The stream on which everything is queued."""
-        ...
-
-    def bind(self, feeds: Mapping[str, Any]) -> None:
-        """Prepares a feed for the upload."""
-        ...
-
-    def upload(self) -> None:
-        """Queues the copies to the GPU."""
-        ...
-
-    def enqueue(self) -> None:
-        """Queues the inference."""
-        ...
-
-    def queue_download(self) -> object:
-        """Queues the copies from the GPU."""
-        ...
-
-
 def bench(
-    context: Benchable,
+    context: ExecutionContext,
     feeds: Mapping[str, NDArray[Any]],
     *,
-    beside: Sequence[Benchable] = (),
+    beside: Sequence[ExecutionContext] = (),
     name: str,
     batch_size: int,
     seconds: float = 3.0,
@@ -225,7 +198,9 @@ def bench(
     )
 
 
-def _bound(contexts: Sequence[Benchable], feeds: Mapping[str, NDArray[Any]]) -> Sequence[Benchable]:
+def _bound(
+    contexts: Sequence[ExecutionContext], feeds: Mapping[str, NDArray[Any]]
+) -> Sequence[ExecutionContext]:
     """Contexts that are bound to a feed; none where one of them cannot be."""
     try:
         for context in contexts:
@@ -270,7 +245,7 @@ class _Marks:
 
 
 def _run(
-    contexts: Sequence[Benchable], seconds: float, transfers: bool, clock: Callable[[], float]
+    contexts: Sequence[ExecutionContext], seconds: float, transfers: bool, clock: Callable[[], float]
 ) -> dict[str, list[float]]:
     """Runs at least one inference; returns phase to the milliseconds of every inference."""
     names = (*_PHASES, "enqueue", *(("h2d", "d2h") if transfers else ()))
@@ -278,7 +253,7 @@ def _run(
     new_event = contexts[0].device.new_event
     free = deque(_Marks(*(new_event() for _ in range(5))) for _ in range(_QUEUED + 1))
     turns = itertools.cycle(contexts)
-    computing: tuple[Benchable, _Marks] | None = None
+    computing: tuple[ExecutionContext, _Marks] | None = None
     queued: deque[_Marks] = deque()
     started = clock()
     while True:
@@ -307,7 +282,7 @@ def _run(
             return times
 
 
-def _enqueue(context: Benchable, marks: _Marks, clock: Callable[[], float]) -> float:
+def _enqueue(context: ExecutionContext, marks: _Marks, clock: Callable[[], float]) -> float:
     """Queues one inference; returns the milliseconds that enqueuing took on the host."""
     marks.started.record(context.stream)
     before = clock()
@@ -317,7 +292,7 @@ def _enqueue(context: Benchable, marks: _Marks, clock: Callable[[], float]) -> f
     return 1e3 * (after - before)
 
 
-def _download(context: Benchable, marks: _Marks, transfers: bool) -> _Marks:
+def _download(context: ExecutionContext, marks: _Marks, transfers: bool) -> _Marks:
     if transfers:
         context.queue_download()
     marks.end.record(context.stream)

@@ -6,7 +6,6 @@ An inference that was queued and may not be done yet.
 from __future__ import annotations
 
 import contextlib
-import math
 import statistics
 import threading
 from collections import OrderedDict
@@ -25,6 +24,7 @@ from trtint8.runtime.arrays import (
     Outputs,
     StreamLike,
     Targets,
+    addresses,
     as_inputs,
     as_targets,
     stream_handle,
@@ -333,21 +333,16 @@ class ExecutionContext:
         if on_device and not self.data_dependent:
             made = self.new_arrays(outputs, caller)
         current.upload()
-        placed = {**{name: array.buffer.pointer for name, array in made.items()}, **targets.aligned}
-        in_place = current.place_outputs(placed)
+        placed = current.place_outputs(addresses(made, targets.device))
         current.enqueue()
         if on_device and self.data_dependent:
             self.stream.synchronize()
             made = self.new_arrays(outputs, caller)
-        on_gpu = {
-            **{name: array.buffer.pointer for name, array in made.items()},
-            **{name: target.pointer for name, target in targets.device.items()},
-        }
-        for name, pointer in on_gpu.items():
-            if not in_place or name not in placed:
-                shape, source = current.output(name)
-                targets.check(name, shape)
-                self.device.copy(pointer, source, self.nbytes(name, shape), self.stream.handle)
+        on_gpu = addresses(made, targets.device)
+        for name in on_gpu if self.data_dependent else ():
+            targets.check(name, current.output(name)[0])
+        for copy in current.copies_of(on_gpu, placed):
+            self.device.copy(*copy)
         to_host = [spec.name for spec in self._bindings.outputs if spec.name not in on_gpu]
         found: dict[str, HostArray] = {}
         if to_host:
@@ -404,7 +399,7 @@ class ExecutionContext:
                 continue
             shape, _ = self._current.output(spec.name)
             dtype = np.dtype(spec.dtype)
-            buffer = self.device.allocate(self.nbytes(spec.name, shape))
+            buffer = self.device.allocate(self._current.nbytes(spec.name, shape))
             arrays[spec.name] = DeviceArray(shape, dtype, buffer, self.device, stream)
         return arrays
 
@@ -443,11 +438,6 @@ class ExecutionContext:
     def _copied(self) -> dict[str, HostArray]:
         # The next run uses the page-locked memory again.
         return {name: array.copy() for name, array in self._current.outputs.items()}
-
-    def nbytes(self, name: str, shape: tuple[int, ...]) -> int:
-        """The size of an output in bytes."""
-        dtype = next(spec.dtype for spec in self._bindings.outputs if spec.name == name)
-        return math.prod(shape) * np.dtype(dtype).itemsize
 
 
 class InferenceFuture:
