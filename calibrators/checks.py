@@ -118,6 +118,23 @@ def check_mapping(
         raise error(f"{as_argument(option)} is {value!r:.80}; give a dict {content}")
 
 
+@contextmanager
+def located(place: str, error_type: type[TrtInt8Error] = CalibrationDataError) -> Iterator[None]:
+    """Puts the place of what is wrong before what is said of it.
+
+    Args:
+        place: Such as ``item 3 of the data``.
+        error_type: The errors that have no place yet, which are raised anew.
+
+    Raises:
+        TrtInt8Error: The block raised one.
+    """
+    try:
+        yield
+    except error_type as error:
+        raise error_type(f"{place}: {error.template}") from error
+
+
 def as_integer(value: object) -> int | None:
     """An integer of Python or of NumPy; None for anything else, a truth value too."""
     if isinstance(value, bool) or not isinstance(value, Integral):

@@ -6,11 +6,13 @@ in this process, or by a worker that was sent a shard and reads it with the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import chain, islice
+from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -18,13 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.checks import warn_user
-from calibrators.data.feeds import LABELS, FeedDict, OneSample, batch_rows, is_float
+from calibrators.data.feeds import LABELS, FeedDict, OneSample, is_float, samples_in
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DEFAULT_BATCH_SIZE, CalibratedInputs, DataOptions
 from calibrators.data.samples import NamesOfPart, numbered
 from calibrators.errors import Argument, CalibrationDataError, counted
 
 _Batch = TypeVar("_Batch")
+_Piece = TypeVar("_Piece")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -172,6 +175,12 @@ class AtPath(IndexedSource):
     opens: Callable[[Path], IndexedSource] = field(repr=False)
     opened: IndexedSource | None = field(repr=False)
 
+    @classmethod
+    def of(cls, path: str | PathLike[str], opens: Callable[[Path], IndexedSource]) -> AtPath:
+        """Opens a path."""
+        opened = opens(Path(path))
+        return cls(str(Path(path).absolute()), opens, opened, **facts(opened))
+
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "opened": None}
 
@@ -229,8 +238,7 @@ class Feeds(Source):
 
     def samples(self, batch: FeedDict) -> int:
         """How many samples a feed dict has; 1 where its arrays do not share axis 0."""
-        rows = batch_rows(batch)
-        return 1 if rows is None else rows
+        return samples_in(batch)
 
     def read(self, batch: FeedDict) -> tuple[FeedDict, NDArray[Any] | None]:
         """The feed dict, and the labels where it has any."""
@@ -333,12 +341,66 @@ class _ReadAlready(_Begun):
 
     def samples(self, batch: LabelledFeed) -> int:
         """How many samples a batch has; 1 where its arrays do not share axis 0."""
-        rows = batch_rows(batch.feed)
-        return 1 if rows is None else rows
+        return samples_in(batch.feed)
 
     def read(self, batch: LabelledFeed) -> tuple[FeedDict, NDArray[Any] | None]:
         """What the model is fed, and the labels where there are any."""
         return batch.feed, batch.labels
+
+
+# Pieces of samples that arrive one after another -------------------------------------------------------
+
+
+def regrouped(
+    pieces: Iterable[_Piece],
+    size: int,
+    rows: Callable[[_Piece], int],
+    part: Callable[[_Piece, int, int], _Piece],
+) -> Iterator[list[_Piece]]:
+    """Pieces of samples as lists of pieces that have so many together; the last may have fewer.
+
+    Args:
+        pieces: The pieces, in order.
+        size: How many samples.
+        rows: Gives how many samples a piece has.
+        part: Gives the samples of a piece from one number on, up to another.
+    """
+    batch: list[_Piece] = []
+    waiting = 0
+    for piece in pieces:
+        start, count = 0, rows(piece)
+        while start < count:
+            stop = min(count, start + size - waiting)
+            batch.append(part(piece, start, stop))
+            waiting, start = waiting + stop - start, stop
+            if waiting == size:
+                yield batch
+                batch, waiting = [], 0
+    if batch:
+        yield batch
+
+
+def limited(
+    pieces: Iterable[_Piece],
+    limit: int | None,
+    rows: Callable[[_Piece], int],
+    part: Callable[[_Piece, int, int], _Piece],
+) -> Iterator[_Piece]:
+    """The first pieces of samples, which have at most so many together; all where ``limit`` is None.
+
+    Args:
+        pieces: The pieces, in order.
+        limit: How many samples.
+        rows: Gives how many samples a piece has.
+        part: Gives the samples of a piece from one number on, up to another.
+    """
+    left = math.inf if limit is None else limit
+    for piece in pieces:
+        count = rows(piece)
+        yield part(piece, 0, int(left)) if count > left else piece
+        left -= count
+        if left <= 0:  # before asking for a piece that nobody would see
+            return
 
 
 # Batches -----------------------------------------------------------------------------------------------
@@ -467,8 +529,7 @@ class Batches:
         labels = self.labels
         for batch in labelled_alike(self.start(), self.source, first):
             feed, own_labels = self.source.read(batch)
-            rows = batch_rows(feed)
-            samples = 1 if rows is None else rows
+            samples = samples_in(feed)
             yield LabelledFeed(feed, labels if own_labels is None else own_labels, first)
             first += samples
             if labels is not None:

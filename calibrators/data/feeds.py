@@ -214,6 +214,12 @@ def batch_rows(feed: Mapping[str, NDArray[Any]]) -> int | None:
     return lengths.pop() if len(lengths) == 1 and not isinstance(feed, OneSample) else None
 
 
+def samples_in(feed: Mapping[str, NDArray[Any]]) -> int:
+    """How many samples a feed holds: one where it is one sample as a whole."""
+    rows = batch_rows(feed)
+    return 1 if rows is None else rows
+
+
 def copied_feed(feed: FeedDict) -> FeedDict:
     """Returns a feed of the same kind with arrays of its own: a loader may overwrite its buffers."""
     return type(feed)((name, array.copy()) for name, array in feed.items())

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.checks import refuse_empty_path
+from calibrators.checks import located, refuse_empty_path
 from calibrators.data.feeds import (
     LABELS,
     Binding,
@@ -362,16 +362,13 @@ class _Recorder:
             for spec in self.binding.inputs
             if spec.name in self.states
         }
-        step = 0
-        try:
-            for step in range(sequence.steps):
+        for step in range(sequence.steps):
+            with located(f"step {step}"):
                 feed = {**one_sample(sequence.arrays, self.axes, step), **states}
                 prepared = self._prepared(feed)
                 yield feed if sequence.labels is None else {**feed, LABELS: sequence.labels[[step]]}
                 if step + 1 < sequence.steps:
                     states = self._returned(run(prepared), states)
-        except CalibrationDataError as error:
-            raise CalibrationDataError(f"step {step}: {error.template}") from error
 
     def _prepared(self, feed: FeedDict) -> FeedDict:
         self.binding.check(feed)

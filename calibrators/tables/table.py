@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrators.checks import check_mapping, several
+from calibrators.checks import check_mapping, located, several
 from calibrators.data.inputs import CalibratedInputs
 from calibrators.data.samples import SampleSizes
 from calibrators.display.cards import Cell, card_of, html_table, sparkline
@@ -580,7 +580,7 @@ class CalibrationTable(Result):
             record.modules,
         )
         histograms = decode_histograms(record, source)
-        try:
+        with located(f"'{source}'", TableError):
             return cls(
                 record.amax,
                 record.method,
@@ -590,8 +590,6 @@ class CalibrationTable(Result):
                 record.choice,
                 record.warnings,
             )
-        except TableError as error:
-            raise TableError(f"'{source}': {error.template}") from error
 
 
 def _threshold(method: str) -> Callable[[Histogram], float]:

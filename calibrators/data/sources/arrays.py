@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from calibrators import records
 from calibrators.checks import as_integer
-from calibrators.data.batches import AtPath, IndexedSource, facts, first_samples
+from calibrators.data.batches import AtPath, IndexedSource, first_samples
 from calibrators.data.feeds import (
     LABELS,
     BatchAxes,
@@ -150,9 +150,7 @@ class ArrayFile:
             )
         # No others are read than the limit takes.
         limit = None if options.shuffle else options.limit
-        opens = partial(_from_array_file, binding=binding, limit=limit)
-        opened = opens(path)
-        return AtPath(str(path.absolute()), opens, opened, **facts(opened))
+        return AtPath.of(path, partial(_from_array_file, binding=binding, limit=limit))
 
 
 class ArraysAlongAxes:

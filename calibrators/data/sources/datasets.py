@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.batches import IndexedSource, Source, warn_left_out
+from calibrators.checks import located
+from calibrators.data.batches import IndexedSource, Source, limited, regrouped, warn_left_out
 from calibrators.data.feeds import (
     LABEL_KEYS,
     LABELS,
@@ -104,13 +105,11 @@ class Indexed(IndexedSource):
 
     def _read_one(self, index: int) -> tuple[FeedDict, NDArray[Any] | None]:
         sample = self.dataset[index]
-        try:
+        with located(f"sample {index} of the data"):
             arrays = sample_arrays(_row(sample, self.binding) if self.rows else sample, self.binding)
             feed, labels = self.binding.split(arrays)
             self.binding.check(feed)
             return self.binding.prepare(feed), labels if self.labelled else None
-        except CalibrationDataError as error:
-            raise CalibrationDataError(f"sample {index} of the data: {error.template}") from error
 
 
 def sample_arrays(sample: object, binding: Binding) -> dict[str, Any]:
@@ -175,6 +174,14 @@ class Slice:
     start: int
     stop: int
 
+    def rows(self) -> int:
+        """How many rows it has."""
+        return self.stop - self.start
+
+    def part(self, start: int, stop: int) -> Slice:
+        """Its rows from one number on, up to another."""
+        return Slice(self.block, self.start + start, self.start + stop)
+
 
 @dataclass(frozen=True, eq=False)
 class Blocks(Source):
@@ -231,26 +238,16 @@ class Blocks(Source):
             UserWarning: Samples were left out.
         """
         size = size or DEFAULT_BATCH_SIZE
-        batch: list[Slice] = []
-        rows = 0
-        for piece in _limited(_blocks(self.dataset), self.limit):
-            start = piece.start
-            while start < piece.stop:
-                stop = min(piece.stop, start + size - rows)
-                batch.append(Slice(piece.block, start, stop))
-                rows += stop - start
-                start = stop
-                if rows == size:
-                    yield batch
-                    batch, rows = [], 0
-        if rows and self.whole:
-            warn_left_out(rows, size)
-        elif rows:
-            yield batch
+        pieces = limited(_blocks(self.dataset), self.limit, Slice.rows, Slice.part)
+        for batch in regrouped(pieces, size, Slice.rows, Slice.part):
+            if self.whole and (rows := self.samples(batch)) < size:
+                warn_left_out(rows, size)
+            else:
+                yield batch
 
     def samples(self, batch: Sequence[Slice]) -> int:
         """How many rows the slices have."""
-        return sum(piece.stop - piece.start for piece in batch)
+        return sum(map(Slice.rows, batch))
 
     def read(self, batch: Sequence[Slice]) -> tuple[FeedDict, NDArray[Any] | None]:
         """Joins the slices of a batch.
@@ -287,18 +284,6 @@ def _blocks(dataset: Any) -> Iterator[Slice]:
             )
 
 
-def _limited(pieces: Iterator[Slice], limit: int | None) -> Iterator[Slice]:
-    if limit is None:
-        yield from pieces
-        return
-    left = limit
-    for piece in pieces:
-        yield Slice(piece.block, piece.start, min(piece.stop, piece.start + left))
-        left -= piece.stop - piece.start
-        if left <= 0:  # before asking for a block that nobody would see
-            return
-
-
 def _arrays(piece: Slice) -> list[FeedDict]:
     """The columns of a slice; of each row by itself where rows have different shapes."""
     import ray
@@ -310,5 +295,5 @@ def _arrays(piece: Slice) -> list[FeedDict]:
         return [columns]
     return [
         {name: np.asarray(column[row])[np.newaxis] for name, column in columns.items()}
-        for row in range(piece.stop - piece.start)
+        for row in range(piece.rows())
     ]

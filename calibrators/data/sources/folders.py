@@ -14,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.checks import warn_user
-from calibrators.data.batches import AtPath, IndexedSource, facts
+from calibrators.data.batches import AtPath, IndexedSource
 from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, is_float, join_samples
 from calibrators.data.images.files import IMAGE_SUFFIXES, UNREAD_SUFFIXES, read_image
 from calibrators.data.images.preprocessing import RESIZING, Preprocessing
 from calibrators.data.images.true_boxes import (
     IMAGES,
     label_folder,
-    read_boxes_beside,
     read_coco_boxes,
     read_dataset,
     read_true_boxes,
@@ -95,7 +94,6 @@ class Folder:
     @staticmethod
     def open(data: str | os.PathLike[str], binding: Binding, options: DataOptions) -> AtPath:
         """Opens a folder for a model: see :func:`_from_folder`."""
-        path = Path(data)
         opens = partial(
             _from_folder,
             binding=binding,
@@ -103,8 +101,7 @@ class Folder:
             skip_bad=options.skip_bad,
             labelled=options.labels is None,
         )
-        opened = opens(path)
-        return AtPath(str(path.absolute()), opens, opened, **facts(opened))
+        return AtPath.of(data, opens)
 
 
 class DatasetFile:
@@ -113,12 +110,9 @@ class DatasetFile:
     @staticmethod
     def open(data: str | os.PathLike[str], binding: Binding, options: DataOptions) -> AtPath:
         """Opens the images of one split for a model, with their true boxes where there are any."""
-        path, first = Path(data), _first_taken(options)
-        opens = partial(
-            _from_dataset, split=options.split, binding=binding, first=first, skip_bad=options.skip_bad
-        )
-        opened = opens(path)
-        return AtPath(str(path.absolute()), opens, opened, **facts(opened))
+        first, bad = _first_taken(options), options.skip_bad
+        opens = partial(_from_dataset, split=options.split, binding=binding, first=first, skip_bad=bad)
+        return AtPath.of(data, opens)
 
 
 def _first_taken(options: DataOptions) -> int | None:
@@ -129,15 +123,20 @@ def _first_taken(options: DataOptions) -> int | None:
 def _from_dataset(path: Path, split: str, binding: Binding, first: int | None, skip_bad: bool) -> Files:
     dataset = read_dataset(path)
     images = dataset.images(split, IMAGE_SUFFIXES)
-    boxes_of = lru_cache(maxsize=None)(label_folder)
-    labels = read_boxes_beside(
-        images[:first],
-        [boxes_of(image.parent) for image in images[:first]],
-        binding.preprocessing,
-        len(images),
-        dataset.class_names,
-        skip_bad=skip_bad,
-    )
+    return _with_true_boxes(images, binding, first, skip_bad, dataset.class_names)
+
+
+def _with_true_boxes(
+    images: Sequence[Path],
+    binding: Binding,
+    first: int | None,
+    skip_bad: bool,
+    names: Sequence[str] | None = None,
+) -> Files:
+    """A source over images, with the true boxes that lie in folders beside theirs."""
+    boxes_of, taken = lru_cache(maxsize=None)(label_folder), images[:first]
+    folders = [boxes_of(image.parent) for image in taken]
+    labels = read_true_boxes(taken, folders, binding.preprocessing, len(images), names, skip_bad=skip_bad)
     return _from_image_files(images, binding, labels, upright=True)
 
 
@@ -222,11 +221,9 @@ def _from_flat_folder(
     folder: Path, images: Sequence[Path], binding: Binding, first: int | None, skip_bad: bool
 ) -> Files:
     """A source over the images in a folder, with the true boxes where there are any beside it."""
-    boxes = label_folder(folder)
-    if boxes is None:
+    if label_folder(folder) is None:
         return _from_image_files(images, binding, None)
-    labels = read_true_boxes(images[:first], boxes, binding.preprocessing, len(images), skip_bad=skip_bad)
-    return _from_image_files(images, binding, labels, upright=True)
+    return _with_true_boxes(images, binding, first, skip_bad)
 
 
 def array_files(folder: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibrators.checks import warn_user
 from calibrators.data.batches import IndexedSource
-from calibrators.data.feeds import Binding, FeedDict, is_float, listed
+from calibrators.data.feeds import Binding, FeedDict, fits, is_float, listed
 from calibrators.data.inputs import DataOptions, InputSpec, named_sizes, shape_text
 from calibrators.errors import CalibrationDataError
 
@@ -173,7 +173,8 @@ def _sample_shape(
             f"cannot make random data for input {spec}: it has no batch axis; pass data of your own"
         )
     if given is not None:
-        if not _fits(spec, given):
+        declared = given if spec.shape is None else spec.shape[1:]
+        if len(given) != len(declared) or not fits(given, declared):
             raise CalibrationDataError(
                 f"the random data has the shape {shape_text(given)} for a sample of input {spec}, "
                 "which does not fit; leave the batch out, and give every other dimension"
@@ -188,16 +189,6 @@ def _sample_shape(
             f"the shape of one sample, as in random:8,{spec.name}={example}, or pass data of your own"
         )
     return shape
-
-
-def _fits(spec: InputSpec, shape: Sequence[int]) -> bool:
-    """Whether a sample of an input may have a shape."""
-    if spec.shape is None:
-        return True
-    declared = spec.shape[1:]
-    return len(shape) == len(declared) and all(
-        size == given for size, given in zip(declared, shape, strict=True) if isinstance(size, int)
-    )
 
 
 def _check_values(spec: InputSpec, shape: tuple[int, ...]) -> None:
