@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
+from calibrators.checks import FilePath
 from calibrators.errors import TrtInt8Error
 
 if TYPE_CHECKING:
@@ -140,9 +141,7 @@ def decoding(wrong: str, error_type: type[TrtInt8Error], advice: str) -> Iterato
         raise error_type(f"{wrong} ({error}); {advice}") from error
 
 
-def open_file(
-    path: str | os.PathLike[str], most_bytes: int | None = None, *, follow_link: bool = True
-) -> BufferedReader:
+def open_file(path: FilePath, most_bytes: int | None = None, *, follow_link: bool = True) -> BufferedReader:
     """Opens a regular file for reading; nothing else is opened, and nothing is waited for.
 
     Args:
@@ -157,9 +156,7 @@ def open_file(
     return _opened(path, most_bytes, pipes=False, follow_link=follow_link)
 
 
-def read_bytes(
-    path: str | os.PathLike[str], most_bytes: int | None = None, *, follow_link: bool = True
-) -> bytes:
+def read_bytes(path: FilePath, most_bytes: int | None = None, *, follow_link: bool = True) -> bytes:
     """Reads a file of a limited size.
 
     A pipe is read as well where its name says that the user has connected it to this process:
@@ -187,9 +184,7 @@ def read_bytes(
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _opened(
-    path: str | os.PathLike[str], most_bytes: int | None, *, pipes: bool, follow_link: bool
-) -> BufferedReader:
+def _opened(path: FilePath, most_bytes: int | None, *, pipes: bool, follow_link: bool) -> BufferedReader:
     # Without O_NONBLOCK, to open a named pipe takes for ever where nobody writes into it.
     names = ("O_NONBLOCK", "O_NOCTTY", "O_BINARY", *(() if follow_link else ("O_NOFOLLOW",)))
     flags = sum(getattr(os, name, 0) for name in names)
@@ -290,7 +285,7 @@ def _memory(data: bytes) -> int:
     return text + 250 * containers + 60 * (data.count(b'"') // 2) + 40 * (data.count(b",") + containers)
 
 
-def read(path: str | os.PathLike[str]) -> object:
+def read(path: FilePath) -> object:
     """Reads a JSON file; see :func:`read_bytes` and :func:`parse`.
 
     Raises:

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.checks import warn_user
-from calibrators.data.feeds import LABELS, FeedDict, OneSample, is_float, samples_in
+from calibrators.data.feeds import LABELS, FedAndLabels, FeedDict, NameOf, OneSample, is_float, samples_in
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import DEFAULT_BATCH_SIZE, CalibratedInputs, DataOptions
+from calibrators.data.inputs import DEFAULT_BATCH_SIZE, CalibratedInputs, DataOptions, Indices
 from calibrators.data.samples import NamesOfPart, numbered
 from calibrators.errors import Argument, CalibrationDataError, counted
 
@@ -52,7 +52,7 @@ class Source:
     count: int | None = None
     labels: NDArray[Any] | None = field(default=None, repr=False)
     class_names: tuple[str, ...] | None = None
-    name_of: Callable[[int], str] = field(default=numbered, repr=False)
+    name_of: NameOf = field(default=numbered, repr=False)
     is_single: bool = False
     passes_on: bool = False
     is_random: bool = False
@@ -74,7 +74,7 @@ class Source:
         """How many samples a batch has."""
         raise NotImplementedError
 
-    def read(self, batch: Any) -> tuple[FeedDict, NDArray[Any] | None]:
+    def read(self, batch: Any) -> FedAndLabels:
         """What the model is fed, and the labels where they are stored with the samples.
 
         Raises:
@@ -89,7 +89,7 @@ class Source:
     def boxes(
         self,
         labels: Any,
-        order: NDArray[np.intp],  # noqa: ARG002  # images need it
+        order: Indices,  # noqa: ARG002  # images need it
         preprocessing: Preprocessing | None,  # noqa: ARG002
     ) -> NDArray[Any]:
         """The boxes of images in a file of COCO's instances.
@@ -121,7 +121,7 @@ class IndexedSource(Source):
         """Begins a pass over the samples."""
         return self.batches_of(np.arange(self.count or 0), size)
 
-    def batches_of(self, order: NDArray[np.intp], size: int | None) -> Iterator[Any]:
+    def batches_of(self, order: Indices, size: int | None) -> Iterator[Any]:
         """Begins a pass over some samples.
 
         Args:
@@ -131,7 +131,7 @@ class IndexedSource(Source):
         size = 1 if self.is_single else size or DEFAULT_BATCH_SIZE
         return (self.batch(order[first : first + size]) for first in range(0, len(order), size))
 
-    def batch(self, indices: NDArray[np.intp]) -> Any:
+    def batch(self, indices: Indices) -> Any:
         """What is needed to read some samples elsewhere."""
         return indices
 
@@ -147,7 +147,7 @@ class IndexedSource(Source):
         """Whether a sample cannot be read."""
         return False
 
-    def taken(self, order: NDArray[np.intp], **changed: Any) -> IndexedSource | _Taken:
+    def taken(self, order: Indices, **changed: Any) -> IndexedSource | _Taken:
         """Takes some of the samples.
 
         Args:
@@ -184,7 +184,7 @@ class AtPath(IndexedSource):
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "opened": None}
 
-    def read(self, batch: NDArray[np.intp]) -> tuple[FeedDict, NDArray[Any] | None]:
+    def read(self, batch: Indices) -> FedAndLabels:
         """What the model is fed, and the labels where they are stored with the samples.
 
         Raises:
@@ -194,9 +194,7 @@ class AtPath(IndexedSource):
         source = self._opened_here()
         return source.read(source.batch(batch))
 
-    def boxes(
-        self, labels: Any, order: NDArray[np.intp], preprocessing: Preprocessing | None
-    ) -> NDArray[Any]:
+    def boxes(self, labels: Any, order: Indices, preprocessing: Preprocessing | None) -> NDArray[Any]:
         """The boxes of images in a file of COCO's instances."""
         return self._opened_here().boxes(labels, order, preprocessing)
 
@@ -240,7 +238,7 @@ class Feeds(Source):
         """How many samples a feed dict has; 1 where its arrays do not share axis 0."""
         return samples_in(batch)
 
-    def read(self, batch: FeedDict) -> tuple[FeedDict, NDArray[Any] | None]:
+    def read(self, batch: FeedDict) -> FedAndLabels:
         """The feed dict, and the labels where it has any."""
         labels = batch.get(LABELS) if self.labelled else None
         if labels is not None:
@@ -269,7 +267,7 @@ class Around(Source):
         """How many samples a batch has."""
         return self.source.samples(batch)
 
-    def read(self, batch: Any) -> tuple[FeedDict, NDArray[Any] | None]:
+    def read(self, batch: Any) -> FedAndLabels:
         """What the model is fed, and the labels where they are stored with the samples."""
         return self.source.read(batch)
 
@@ -284,7 +282,7 @@ class _Taken(Around):
     """
 
     source: IndexedSource
-    order: NDArray[np.intp] = field(repr=False)
+    order: Indices = field(repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         # Batches say which samples they hold.
@@ -299,7 +297,7 @@ class _Taken(Around):
         return self.source.read(self.source.batch(self.order[:1]))[0]
 
 
-def _named(name_of: Callable[[int], str], order: NDArray[np.intp], sample: int) -> str:
+def _named(name_of: NameOf, order: Indices, sample: int) -> str:
     """What a sample is called, wherever it is in the order of iteration."""
     return name_of(int(order[sample]))
 
@@ -330,7 +328,7 @@ class _Whole(Around):
         """One."""
         return 1
 
-    def read(self, batch: Any) -> tuple[FeedDict, NDArray[Any] | None]:
+    def read(self, batch: Any) -> FedAndLabels:
         """What the model is fed, and the labels where they are stored with the samples."""
         feed, labels = self.source.read(batch)
         return OneSample(feed), labels
@@ -343,7 +341,7 @@ class _ReadAlready(_Begun):
         """How many samples a batch has; 1 where its arrays do not share axis 0."""
         return samples_in(batch.feed)
 
-    def read(self, batch: LabelledFeed) -> tuple[FeedDict, NDArray[Any] | None]:
+    def read(self, batch: LabelledFeed) -> FedAndLabels:
         """What the model is fed, and the labels where there are any."""
         return batch.feed, batch.labels
 
@@ -422,7 +420,7 @@ class Shard:
     samples: int
     batches: Sequence[Any]
     labels: NDArray[Any] | None = None
-    name_of: Callable[[int], str] = numbered
+    name_of: NameOf = numbered
 
 
 @dataclass(frozen=True)
@@ -480,7 +478,7 @@ class Batches:
         return self.source.class_names
 
     @property
-    def name_of(self) -> Callable[[int], str]:
+    def name_of(self) -> NameOf:
         """Returns the name of a sample in messages, by its number in the order of iteration."""
         return self.source.name_of
 
@@ -672,7 +670,7 @@ def sample_order(
     fixed_batch: int | None,
     classes: NDArray[np.int64] | None = None,
     bad: Collection[int] = (),
-) -> NDArray[np.intp]:
+) -> Indices:
     """Indices of the samples that are taken, in their order.
 
     Args:
@@ -701,7 +699,7 @@ def sample_order(
 
 def _chosen(
     count: int, options: DataOptions, classes: NDArray[np.int64] | None, bad: Collection[int]
-) -> NDArray[np.intp]:
+) -> Indices:
     """The samples that are taken where batches have any size: see :func:`sample_order`."""
     order = np.random.default_rng(options.seed).permutation(count) if options.shuffle else np.arange(count)
     if bad:
@@ -711,7 +709,7 @@ def _chosen(
     return order[first_samples(options.limit, None if options.shuffle or classes is None else classes[order])]
 
 
-def first_samples(limit: int, classes: NDArray[np.int64] | None) -> NDArray[np.intp]:
+def first_samples(limit: int, classes: NDArray[np.int64] | None) -> Indices:
     """The samples that a limit takes.
 
     Args:
@@ -721,7 +719,7 @@ def first_samples(limit: int, classes: NDArray[np.int64] | None) -> NDArray[np.i
     return np.arange(limit) if classes is None else _in_turn(classes, limit)
 
 
-def _in_turn(classes: NDArray[np.int64], limit: int) -> NDArray[np.intp]:
+def _in_turn(classes: NDArray[np.int64], limit: int) -> Indices:
     """The first sample of each class, then the second of each, and so on, up to a limit.
 
     Where the limit is not enough for one more sample of each, the classes that have one more are evenly
@@ -810,7 +808,7 @@ class _Observed(Around):
 
     seen: Observer
 
-    def read(self, batch: Any) -> tuple[FeedDict, NDArray[Any] | None]:
+    def read(self, batch: Any) -> FedAndLabels:
         """What the model is fed, and the labels where they are stored with the samples."""
         feed, labels = self.source.read(batch)
         self.seen.observe(feed)

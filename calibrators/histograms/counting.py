@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.histograms.binning import folded, shift_for
+from calibrators.histograms.binning import Counts, folded, shift_for
 from calibrators.histograms.histogram import BINS, Histogram, SignedHistogram, bin_width_for
 
 #: Values that a thread takes at once: enough to be worth it, few enough to share a large tensor.
@@ -226,7 +226,7 @@ def _float_of(bits: int) -> float:
     return float(np.uint32(bits).view(np.float32))
 
 
-def _on_host(array: Any) -> NDArray[np.int64]:
+def _on_host(array: Any) -> Counts:
     """An array of any of the libraries as one of NumPy's."""
     move = getattr(array, "get", None) or getattr(array, "cpu", None)  # CuPy's and PyTorch's
     return np.asarray(move() if move else array, np.int64)

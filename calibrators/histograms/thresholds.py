@@ -30,7 +30,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.histograms.binning import PER_OCTAVE
+from calibrators.histograms.binning import PER_OCTAVE, Counts
 from calibrators.histograms.histogram import Bins, Histogram
 
 #: Magnitudes that symmetric INT8 tells apart: 0..127.
@@ -131,7 +131,7 @@ def entropy(histogram: Histogram) -> float:
     return min(float(best) * width, histogram.amax)
 
 
-def _magnified(histogram: Histogram) -> tuple[_Floats, float, NDArray[np.int64]]:
+def _magnified(histogram: Histogram) -> tuple[_Floats, float, Counts]:
     """Bins of equal width for values that are crowded: as narrow as octave bins, with all that lies beyond.
 
     Args:
@@ -152,7 +152,7 @@ def _magnified(histogram: Histogram) -> tuple[_Floats, float, NDArray[np.int64]]
     return counts, width, np.arange(math.ceil(first / width), number + 1)
 
 
-def least_divergences(counts: _Floats, candidates: NDArray[np.int64], levels: int = LEVELS) -> _Floats:
+def least_divergences(counts: _Floats, candidates: Counts, levels: int = LEVELS) -> _Floats:
     """The divergences of :func:`kl_divergence`, as far as they may be the least of them.
 
     Merging bins never makes two distributions diverge more, so a candidate diverges at least as much as P
@@ -176,7 +176,7 @@ def least_divergences(counts: _Floats, candidates: NDArray[np.int64], levels: in
     return divergence
 
 
-def kl_divergence(counts: _Floats, candidates: NDArray[np.int64], levels: int = LEVELS) -> _Floats:
+def kl_divergence(counts: _Floats, candidates: Counts, levels: int = LEVELS) -> _Floats:
     """KL(P || Q) in nats of every candidate range.
 
     P is the first ``i`` bins with all that lies beyond added to the last of them; Q is these bins without
@@ -215,7 +215,7 @@ class _Sums:
         filled = (counts > 0).astype(np.float64)
         return cls(counts, _prefix_sums(counts), _prefix_sums(filled), _prefix_sums(_x_ln_x(counts)))
 
-    def divergence(self, candidates: NDArray[np.int64], levels: int) -> _Floats:
+    def divergence(self, candidates: Counts, levels: int) -> _Floats:
         """KL(P || Q): see :func:`kl_divergence`."""
         last, clipped = self._last(candidates)
         divergence = np.full(len(candidates), np.inf)
@@ -236,7 +236,7 @@ class _Sums:
             divergence[rows] = (p_ln_p - p_ln_q) / self._total - np.log(self._total) + np.log(inside)
         return divergence
 
-    def divergence_of_last(self, candidates: NDArray[np.int64], levels: int) -> _Floats:
+    def divergence_of_last(self, candidates: Counts, levels: int) -> _Floats:
         """KL(P || Q) where all bins but the last are one; 0 where the last is empty or holds everything."""
         last, clipped = self._last(candidates)
         group = -(-(levels - 1) * candidates // levels)  # where the last level begins
@@ -249,7 +249,7 @@ class _Sums:
         divergence: _Floats = _x_ln_x(p) + _x_ln_x(1 - p) - p * np.log(q) - (1 - p) * np.log1p(-q)
         return divergence
 
-    def _last(self, candidates: NDArray[np.int64]) -> tuple[_Floats, _Floats]:
+    def _last(self, candidates: Counts) -> tuple[_Floats, _Floats]:
         """What the last bins in range hold, and what lies beyond them."""
         return self.counts[candidates - 1], self._total - self.mass[candidates]
 
@@ -393,7 +393,7 @@ def _error_up_to(steps: NDArray[np.float64]) -> NDArray[np.float64]:
     return error
 
 
-def least_errors(counts: _Floats, candidates: NDArray[np.int64], *, factor: float = 1.0) -> _Floats:
+def least_errors(counts: _Floats, candidates: Counts, *, factor: float = 1.0) -> _Floats:
     """The errors of :func:`quantization_error`, as far as they are close to the least of them.
 
     What a range clips is a part of its error and quickly computed, so ranges that clip too much are left out.
@@ -416,7 +416,7 @@ def least_errors(counts: _Floats, candidates: NDArray[np.int64], *, factor: floa
     return errors
 
 
-def quantization_error(counts: _Floats, candidates: NDArray[np.int64], levels: int = LEVELS) -> _Floats:
+def quantization_error(counts: _Floats, candidates: Counts, levels: int = LEVELS) -> _Floats:
     """Sum of squared errors, in squared bin widths, of ranges that end at the centre of a bin.
 
     Every value stands at its bin's centre c. With suffix sums of h, h c and h c^2 a candidate takes one
@@ -454,7 +454,7 @@ class _Moments:
         lower.real, lower.imag = _suffix_sums(counts), _suffix_sums(first)
         return cls(lower, _suffix_sums(first * centres))
 
-    def quantization_error(self, candidates: NDArray[np.int64], levels: int) -> _Floats:
+    def quantization_error(self, candidates: Counts, levels: int) -> _Floats:
         step = (candidates + 0.5) / (levels - 1)
         all_bounds = _rounding_bounds(_round_up(len(self.second) - 1), levels)
         # The bins that round to level k or more begin at bound k. So sum_k k s1[k], where s1[k] is the sum of
@@ -471,7 +471,7 @@ class _Moments:
         # Of values that a range holds exactly, rounding leaves a little more or less than nothing.
         return np.maximum(error, 0.0)
 
-    def clipping_error(self, candidates: NDArray[np.int64]) -> _Floats:
+    def clipping_error(self, candidates: Counts) -> _Floats:
         """The part of the errors that lies beyond the ranges."""
         ends, lower = candidates + 0.5, self.lower[candidates]
         error: _Floats = self.second[candidates] - 2 * ends * lower.imag + ends**2 * lower.real

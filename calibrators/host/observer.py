@@ -24,9 +24,16 @@ from typing import Any, TypeAlias, TypeVar
 from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches
-from calibrators.data.feeds import FeedDict, batch_rows, pieces
+from calibrators.data.feeds import FeedDict, NameOf, batch_rows, pieces
 from calibrators.data.inputs import InputSpec, has_fixed_batch
-from calibrators.data.samples import DataFingerprint, Outputs, Preflight, SampleKeeper, SampleSizes, numbered
+from calibrators.data.samples import (
+    DataFingerprint,
+    Outputs,
+    Preflight,
+    SampleKeeper,
+    SampleSizes,
+    numbered,
+)
 from calibrators.errors import CalibrationDataError, TrtInt8Error
 from calibrators.histograms.counting import ParallelHistograms
 from calibrators.histograms.histogram import Histogram
@@ -88,7 +95,7 @@ class Observation:
         """Input name to the sizes of its samples, for inputs that leave some open besides the batch."""
         return self.preflight.sizes
 
-    def warnings(self, name_of: Callable[[int], str] = numbered) -> list[str]:
+    def warnings(self, name_of: NameOf = numbered) -> list[str]:
         """What looks odd about the data as a whole, one sentence each.
 
         Args:
@@ -533,7 +540,7 @@ class _Pass:
         self._checkpoint.save(Counted(done.samples, done.data, self._counted.merged()))
 
 
-def _named_from(name_of: Callable[[int], str], first: int, sample: int) -> str:
+def _named_from(name_of: NameOf, first: int, sample: int) -> str:
     """What a sample is called, by its number in a part of the data before which there are some."""
     return name_of(first + sample)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -19,11 +18,11 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from calibrators.checks import check_choice, check_path, positive_integer, warn_user
+from calibrators.checks import FilePath, check_choice, check_path, positive_integer, warn_user
 from calibrators.cuda import Device, current_device, open_device
 from calibrators.data.batches import Batches
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import InputSpec, fixed_batches
+from calibrators.data.inputs import InputSpec, Shape, fixed_batches
 from calibrators.data.opening import open_batches
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import Argument, CalibrationDataError, TableError, UnsupportedError, counted
@@ -141,7 +140,7 @@ class Calibrator:
         skip_bad: bool = False,
         last_batch: LastBatch = "drop",
         num_batches: int | None = None,
-        cache: str | os.PathLike[str] | None = None,
+        cache: FilePath | None = None,
         stale: Stale = "refuse",
         model_fingerprint: str | None = None,
         device: Device | int = 0,
@@ -184,7 +183,7 @@ class Calibrator:
         self.batches = 0
         self.table: CalibrationTable | None = None
         self._cached: bytes | None = None
-        self._shapes: dict[str, tuple[int, ...]] | None = None
+        self._shapes: dict[str, Shape] | None = None
         self._pass: CalibrationPass | None = None
         self._feeder: Feeder | None = None
         self._bar = contextlib.ExitStack()
@@ -252,7 +251,7 @@ class Calibrator:
         self._cached = self._read_cache()
         self.state = State.READY
 
-    def shapes(self) -> dict[str, tuple[int, ...]] | None:
+    def shapes(self) -> dict[str, Shape] | None:
         """The shape of every input in a batch, read from the first one; None without data.
 
         Raises:
@@ -469,7 +468,7 @@ def _with_open_batch(inputs: Sequence[InputSpec]) -> Sequence[InputSpec]:
     return [replace(spec, shape=(None, *spec.shape[1:])) for spec in inputs if spec.shape]
 
 
-def _found(cache: str | os.PathLike[str]) -> Path:
+def _found(cache: FilePath) -> Path:
     """The place of a cache, once what another process wrote completely lies there."""
     check_path("the cache", cache, CalibrationDataError)
     return Path(cache)

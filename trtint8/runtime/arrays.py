@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from calibrators.cuda import Buffer, Device
 from calibrators.cuda.dlpack import CUDA, Dlpack, give, on_gpu, take
-from calibrators.data.inputs import shape_text
+from calibrators.data.inputs import Shape, shape_text
 from calibrators.errors import CalibrationDataError, in_one_line, such_as
 from trtint8.engine.file import TensorSpec
 
@@ -28,7 +28,7 @@ _ALIGNMENT = 256
 _TELLS_STREAM = 3
 
 #: An array on the host, of any shape and element type.
-HostArray: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+HostArray: TypeAlias = np.ndarray[Shape, np.dtype[np.generic]]
 
 
 class CudaArray(Protocol):
@@ -61,7 +61,7 @@ class DeviceInput:
     """
 
     pointer: int
-    shape: tuple[int, ...]
+    shape: Shape
     dtype: np.dtype[Any]
     owner: object
     producer: int | None = None
@@ -216,7 +216,7 @@ def _not_contiguous(place: str) -> CalibrationDataError:
     )
 
 
-def _contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+def _contiguous_strides(shape: Shape, itemsize: int) -> Shape:
     return tuple(itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
@@ -233,7 +233,7 @@ class DeviceArray:
             complete; None where they are complete.
     """
 
-    shape: tuple[int, ...]
+    shape: Shape
     dtype: np.dtype[Any]
     buffer: Buffer
     device: Device
@@ -324,7 +324,7 @@ class Targets:
     host: Mapping[str, NDArray[Any]]
     device: Mapping[str, DeviceInput]
 
-    def check(self, name: str, shape: tuple[int, ...]) -> None:
+    def check(self, name: str, shape: Shape) -> None:
         """Refuses an array that has not the shape of its output.
 
         Raises:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.checks import is_number, several
+from calibrators.checks import FilePath, is_number, several
 from calibrators.cuda import Event, gpu_names, gpu_uuid, require_gpu, turn_on_gpu
 from calibrators.data.batches import warning_of_inputs
 from calibrators.data.feeds import FeedDict, batch_rows, is_float
@@ -358,7 +358,7 @@ class Benchmarks(Result):
 
 
 def benchmark(
-    engines: Sequence[str | os.PathLike[str]],
+    engines: Sequence[FilePath],
     *,
     data: DataSource | None = None,
     baseline: ModelSource | None = None,
@@ -460,7 +460,7 @@ def _data_name(data: DataSource | None) -> str:
 
 
 def _engines(
-    paths: Sequence[str | os.PathLike[str]], baseline: ModelSource | None, options: BenchOptions
+    paths: Sequence[FilePath], baseline: ModelSource | None, options: BenchOptions
 ) -> Iterator[tuple[str, Engine]]:
     """Loads or builds one engine after another, so that they do not share the GPU's memory."""
     plugins = options.loading.plugins

@@ -10,16 +10,20 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.cuda import Device, Graph, Stream, TensorMemory, capture
+from calibrators.data.inputs import Shape
 from calibrators.errors import CalibrationDataError, EngineError
 from calibrators.tensorrt.messages import shared_logger
 from trtint8.runtime.arrays import DeviceInput, HostArray, is_aligned
 from trtint8.runtime.bindings import Bindings, choose_profile
+
+#: Of a copy: where to, where from, how many bytes, and the handle of the stream.
+CopyArguments: TypeAlias = tuple[int, int, int, int]
 
 #: Input name to an array on the host or on the GPU.
 Arrays = Mapping[str, NDArray[Any] | DeviceInput]
@@ -50,15 +54,15 @@ class BoundContext:
         self._bindings, self._device, self._stream, self._cuda_graph = bindings, device, stream, cuda_graph
         self._memory = {spec.name: TensorMemory(device) for spec in (*bindings.inputs, *bindings.outputs)}
         self._dtypes = {spec.name: np.dtype(spec.dtype) for spec in bindings.outputs}
-        self._shapes: dict[str, tuple[int, ...]] | None = None
+        self._shapes: dict[str, Shape] | None = None
         self._host_values: dict[str, bytes] = {}
         self._on_host: frozenset[str] = frozenset()
         self._graph: Graph | None = None
         self._checked: dict[str, int] = {}
         self.staged: tuple[tuple[str, NDArray[Any]], ...] = ()
-        self.uploads: tuple[tuple[int, int, int, int], ...] = ()
-        self.copies: tuple[tuple[int, int, int, int], ...] = ()
-        self.downloads: tuple[tuple[int, int, int, int], ...] = ()
+        self.uploads: tuple[CopyArguments, ...] = ()
+        self.copies: tuple[CopyArguments, ...] = ()
+        self.downloads: tuple[CopyArguments, ...] = ()
         self.outputs: dict[str, HostArray] = {}
 
     def bind(self, arrays: Arrays) -> None:
@@ -140,9 +144,7 @@ class BoundContext:
             self.context.set_address(spec.name, placed.get(spec.name) or self._memory[spec.name].pointer)
         return placed
 
-    def copies_of(
-        self, pointers: Mapping[str, int], placed: Collection[str]
-    ) -> tuple[tuple[int, int, int, int], ...]:
+    def copies_of(self, pointers: Mapping[str, int], placed: Collection[str]) -> tuple[CopyArguments, ...]:
         """Arguments of the copies that bring outputs from this context's memory to addresses of the caller.
 
         Args:
@@ -156,7 +158,7 @@ class BoundContext:
             if name not in placed
         )
 
-    def nbytes(self, name: str, shape: tuple[int, ...]) -> int:
+    def nbytes(self, name: str, shape: Shape) -> int:
         """The size of an output in bytes."""
         return math.prod(shape) * self._dtypes[name].itemsize
 
@@ -193,7 +195,7 @@ class BoundContext:
                 self._device.download(*arguments)
         return self.outputs
 
-    def output(self, name: str) -> tuple[tuple[int, ...], int]:
+    def output(self, name: str) -> tuple[Shape, int]:
         """The shape and the device address of an output in this context's memory, after a run."""
         shape = self.context.output_shapes[name]
         if min(shape, default=0) >= 0:
@@ -302,16 +304,16 @@ class TensorrtContext:
         # -1 where another context of the engine uses the profile already.
         self.profile: int = raw.active_optimization_profile
         self._logger = shared_logger(trt)
-        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._shapes: dict[str, Shape] = {}
         self._addresses: dict[str, int] = {}
-        self.output_shapes: dict[str, tuple[int, ...]] = {}
+        self.output_shapes: dict[str, Shape] = {}
         self.data_dependent = False
         self.allocators: dict[str, Any] = {}
         self._profiler: Any = None
         self._has_run = False
 
     def set_shapes(
-        self, shapes: Mapping[str, tuple[int, ...]], host_addresses: Mapping[str, int], stream: Stream
+        self, shapes: Mapping[str, Shape], host_addresses: Mapping[str, int], stream: Stream
     ) -> None:
         """Gives TensorRT the shapes of a feed, and asks for those of the outputs.
 
@@ -385,7 +387,7 @@ class TensorrtContext:
             allocator.memory.free()
         self._raw = None
 
-    def _switch_profile(self, shapes: Mapping[str, tuple[int, ...]], stream: Stream) -> None:
+    def _switch_profile(self, shapes: Mapping[str, Shape], stream: Stream) -> None:
         profiles = self._bindings.profiles
         wanted = choose_profile(shapes, profiles, self.profile) if profiles else 0
         if wanted != self.profile:
@@ -439,7 +441,7 @@ def new_output_allocator(trt: Any, device: Device) -> Any:
         def __init__(self) -> None:
             trt.IOutputAllocator.__init__(self)
             self.memory = TensorMemory(device)
-            self.shape: tuple[int, ...] | None = None
+            self.shape: Shape | None = None
             self._failure: BaseException | None = None
 
         def reallocate_output(self, _tensor_name: str, _memory: int, size: int, _alignment: int) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 from calibrators import records
-from calibrators.checks import check_path, several, warn_user
+from calibrators.checks import FilePath, check_path, several, warn_user
 from calibrators.cuda import Device, compute_capability, open_device, require_gpu
 from calibrators.cuda.dlpack import Dlpack
 from calibrators.errors import Argument, EngineError, UnsupportedError
@@ -76,12 +76,12 @@ class Engine:
     @classmethod
     def load(
         cls,
-        source: str | os.PathLike[str] | bytes,
+        source: FilePath | bytes,
         *,
         device: int = 0,
-        plugins: Sequence[str | os.PathLike[str]] = (),
+        plugins: Sequence[FilePath] = (),
         dla_core: int | None = None,
-        runtime_cache: str | os.PathLike[str] | None = None,
+        runtime_cache: FilePath | None = None,
         allow_host_code: bool = False,
     ) -> Engine:
         """Loads an engine onto a GPU.
@@ -385,7 +385,7 @@ class RuntimeCache:
         self._kept: bytes | None = None
 
     @classmethod
-    def attach(cls, raw: Any, path: str | os.PathLike[str], flavor: Flavor) -> RuntimeCache:
+    def attach(cls, raw: Any, path: FilePath, flavor: Flavor) -> RuntimeCache:
         """Makes the runtime configuration of an engine; its GPU's context must be current.
 
         Args:

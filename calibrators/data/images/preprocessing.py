@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators import records
-from calibrators.checks import check_path, located, warn_user
+from calibrators.checks import FilePath, check_path, located, warn_user
 from calibrators.data.images.files import MOST_PIXELS, Placing, letterbox, resize_images
 from calibrators.errors import Argument, CalibrationDataError
 
@@ -176,7 +176,7 @@ class Preprocessing:
         return Placing(resized, (top, left), self.crop)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Preprocessing:
+    def load(cls, path: FilePath) -> Preprocessing:
         """Reads a .toml or .json file whose keys are this class's attributes; absent ones keep their default.
 
         Args:

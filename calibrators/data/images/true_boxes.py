@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators import records
-from calibrators.checks import refuse_empty_path, warn_user
+from calibrators.checks import FilePath, refuse_empty_path, warn_user
 from calibrators.data.images.files import Placing, image_size
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.errors import (
@@ -489,7 +489,7 @@ def _text_of(path: Path, most: int) -> str:
         raise CalibrationDataError(f"cannot read '{path}': {error}; save it as UTF-8") from error
 
 
-def as_class_names(names: str | os.PathLike[str] | Sequence[str]) -> tuple[str, ...]:
+def as_class_names(names: FilePath | Sequence[str]) -> tuple[str, ...]:
     """Reads the names of classes, in the order of their indices.
 
     Args:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrators.checks import located
 from calibrators.data.batches import IndexedSource, Source, limited, regrouped, warn_left_out
@@ -16,12 +15,13 @@ from calibrators.data.feeds import (
     LABEL_KEYS,
     LABELS,
     Binding,
+    FedAndLabels,
     FeedDict,
     are_numbers,
     join_samples,
     named_arrays,
 )
-from calibrators.data.inputs import DEFAULT_BATCH_SIZE, DataOptions, fixed_batches
+from calibrators.data.inputs import DEFAULT_BATCH_SIZE, DataOptions, Indices, fixed_batches
 from calibrators.data.sources.arrays import as_labels
 from calibrators.data.sources.streams import Stream, has_columns, refuse_shuffling
 from calibrators.errors import CalibrationDataError
@@ -78,7 +78,7 @@ class Indexed(IndexedSource):
         labelled = options.labels is None
         return cls(_as_arrays(data) if rows else data, binding, rows, labelled, count=len(data))
 
-    def read(self, batch: NDArray[np.intp]) -> tuple[FeedDict, NDArray[Any] | None]:
+    def read(self, batch: Indices) -> FedAndLabels:
         """Reads and joins the samples of a batch.
 
         Args:
@@ -103,7 +103,7 @@ class Indexed(IndexedSource):
             )
         return join([feed for feed, _ in read]), join(labels)[LABELS] if labels else None
 
-    def _read_one(self, index: int) -> tuple[FeedDict, NDArray[Any] | None]:
+    def _read_one(self, index: int) -> FedAndLabels:
         sample = self.dataset[index]
         with located(f"sample {index} of the data"):
             arrays = sample_arrays(_row(sample, self.binding) if self.rows else sample, self.binding)
@@ -249,7 +249,7 @@ class Blocks(Source):
         """How many rows the slices have."""
         return sum(map(Slice.rows, batch))
 
-    def read(self, batch: Sequence[Slice]) -> tuple[FeedDict, NDArray[Any] | None]:
+    def read(self, batch: Sequence[Slice]) -> FedAndLabels:
         """Joins the slices of a batch.
 
         Returns:
