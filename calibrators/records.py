@@ -51,6 +51,9 @@ MOST_MEMORY = 768 << 20
 #: Bytes that are read at once of what has no size.
 _PIECE = 1 << 20
 
+#: Names of what was opened for this process before it began.
+_CONNECTED = re.compile(r"/dev/stdin\Z|/dev/fd/|/proc/self/fd/")
+
 #: A number of things that fits an int64.
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
@@ -196,7 +199,7 @@ def _opened(path: FilePath, most_bytes: int | None, *, pipes: bool, follow_link:
         found = os.fstat(descriptor)
         if stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
-        if pipes and stat.S_ISFIFO(found.st_mode) and _is_connected(os.fspath(path)):
+        if pipes and stat.S_ISFIFO(found.st_mode) and _CONNECTED.match(os.fspath(path)):
             os.set_blocking(descriptor, True)
         elif not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "it is a pipe, a device or a socket, and no file", os.fspath(path))
@@ -206,11 +209,6 @@ def _opened(path: FilePath, most_bytes: int | None, *, pipes: bool, follow_link:
     except BaseException:
         os.close(descriptor)
         raise
-
-
-def _is_connected(path: str) -> bool:
-    """True if a name is that of something that was opened for this process before it began."""
-    return path == "/dev/stdin" or path.startswith(("/dev/fd/", "/proc/self/fd/"))
 
 
 def _too_large(most_bytes: int) -> RecordError:

@@ -13,7 +13,7 @@ import contextlib
 import ctypes
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -319,9 +319,8 @@ _ATTRIBUTE_DEVICE_ORDINAL = 9
 _WITH_PYCUDA = "with PyCUDA, import pycuda.autoprimaryctx in place of pycuda.autoinit"
 
 
-@contextlib.contextmanager
-def primary_context(ordinal: int) -> Iterator[None]:
-    """Makes a GPU's primary context current in this thread, and afterwards the one that was before.
+def primary_context(ordinal: int) -> Active:
+    """Makes a GPU's primary context current in this thread for a block, and then the one that was before.
 
     Args:
         ordinal: The GPU's index in CUDA's order.
@@ -331,11 +330,7 @@ def primary_context(ordinal: int) -> Iterator[None]:
         EngineError: The driver cannot use the GPU.
     """
     check_ordinal(ordinal)
-    call("cuCtxPushCurrent_v2", ctypes.c_void_p(retained_context(ordinal)))
-    try:
-        yield
-    finally:
-        call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+    return Device(ordinal).active()
 
 
 def current_device() -> int | None:

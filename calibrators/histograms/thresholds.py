@@ -153,21 +153,21 @@ def _magnified(histogram: Histogram) -> tuple[_Floats, float, Counts]:
 
 
 def least_divergences(counts: _Floats, candidates: Counts, levels: int = LEVELS) -> _Floats:
-    """The divergences of :func:`kl_divergence`, as far as they may be the least of them.
+    """The divergences of :meth:`Sums.divergence`, as far as they may be the least of them.
 
     Merging bins never makes two distributions diverge more, so a candidate diverges at least as much as P
     and Q do where only the last bin and all others together are told apart. That is quickly computed, and
     candidates for which it is more than the divergence of another one are left out.
 
     Args:
-        counts: As for :func:`kl_divergence`.
-        candidates: As for :func:`kl_divergence`; at least one.
+        counts: h, shape (bins,), float64, not negative.
+        candidates: As for :meth:`Sums.divergence`; at least one.
         levels: Groups of bins in Q.
 
     Returns:
         Divergences, shape (n,); infinite for some of the candidates whose divergence is not the least.
     """
-    sums = _Sums.of(counts)
+    sums = Sums.of(counts)
     divergence = np.full(len(candidates), np.inf)
     divergence[::_COARSE] = sums.divergence(candidates[::_COARSE], levels)
     most = divergence.min() + _ROUNDING
@@ -176,26 +176,8 @@ def least_divergences(counts: _Floats, candidates: Counts, levels: int = LEVELS)
     return divergence
 
 
-def kl_divergence(counts: _Floats, candidates: Counts, levels: int = LEVELS) -> _Floats:
-    """KL(P || Q) in nats of every candidate range.
-
-    P is the first ``i`` bins with all that lies beyond added to the last of them; Q is these bins without
-    the addition, merged to ``levels`` groups whose mean is spread back over their non-empty bins. With
-    prefix sums of h, [h > 0] and h ln h a candidate takes one look-up a level.
-
-    Args:
-        counts: h, shape (bins,), float64, not negative.
-        candidates: Bins in range, int64, shape (n,), each at least 1 and at most ``len(counts)``.
-        levels: Groups of bins in Q; group k holds the bins from ceil(k*i/levels) on.
-
-    Returns:
-        Divergences, shape (n,); infinite where Q has nothing and P has something.
-    """
-    return _Sums.of(counts).divergence(candidates, levels)
-
-
 @dataclass(frozen=True)
-class _Sums:
+class Sums:
     """A histogram and sums over its bins before each one, float64, shape (bins + 1,).
 
     Attributes:
@@ -211,12 +193,25 @@ class _Sums:
     h_ln_h: _Floats
 
     @classmethod
-    def of(cls, counts: _Floats) -> _Sums:
+    def of(cls, counts: _Floats) -> Sums:
+        """The sums of h, shape (bins,), float64, not negative."""
         filled = (counts > 0).astype(np.float64)
         return cls(counts, _prefix_sums(counts), _prefix_sums(filled), _prefix_sums(_x_ln_x(counts)))
 
-    def divergence(self, candidates: Counts, levels: int) -> _Floats:
-        """KL(P || Q): see :func:`kl_divergence`."""
+    def divergence(self, candidates: Counts, levels: int = LEVELS) -> _Floats:
+        """KL(P || Q) in nats of every candidate range.
+
+        P is the first ``i`` bins with all that lies beyond added to the last of them; Q is these bins without
+        the addition, merged to ``levels`` groups whose mean is spread back over their non-empty bins. With
+        the sums a candidate takes one look-up a level.
+
+        Args:
+            candidates: Bins in range, int64, shape (n,), each at least 1 and at most ``len(counts)``.
+            levels: Groups of bins in Q; group k holds the bins from ceil(k*i/levels) on.
+
+        Returns:
+            Divergences, shape (n,); infinite where Q has nothing and P has something.
+        """
         last, clipped = self._last(candidates)
         divergence = np.full(len(candidates), np.inf)
         finite = np.flatnonzero((last > 0) | (clipped == 0))
@@ -394,7 +389,7 @@ def _error_up_to(steps: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def least_errors(counts: _Floats, candidates: Counts, *, factor: float = 1.0) -> _Floats:
-    """The errors of :func:`quantization_error`, as far as they are close to the least of them.
+    """The errors of :meth:`Moments.quantization_error`, as far as they are close to the least of them.
 
     What a range clips is a part of its error and quickly computed, so ranges that clip too much are left out.
 
@@ -407,34 +402,17 @@ def least_errors(counts: _Floats, candidates: Counts, *, factor: float = 1.0) ->
         Errors, shape (n,); infinite for some of the ranges whose error is more than ``factor`` times the
         least.
     """
-    moments = _Moments.of(counts)
+    moments = Moments.of(counts)
     errors = np.full(len(candidates), np.inf)
-    coarse = moments.quantization_error(candidates[::_COARSE], LEVELS)
+    coarse = moments.quantization_error(candidates[::_COARSE])
     most = factor * float(coarse.min()) + _ROUNDING * float(moments.second[0])
     kept = moments.clipping_error(candidates) <= most
-    errors[kept] = moments.quantization_error(candidates[kept], LEVELS)
+    errors[kept] = moments.quantization_error(candidates[kept])
     return errors
 
 
-def quantization_error(counts: _Floats, candidates: Counts, levels: int = LEVELS) -> _Floats:
-    """Sum of squared errors, in squared bin widths, of ranges that end at the centre of a bin.
-
-    Every value stands at its bin's centre c. With suffix sums of h, h c and h c^2 a candidate takes one
-    look-up a level.
-
-    Args:
-        counts: h, shape (bins,), float64, not negative.
-        candidates: The last bin in range, int64, shape (n,).
-        levels: How many magnitudes the quantized type tells apart.
-
-    Returns:
-        Errors, shape (n,).
-    """
-    return _Moments.of(counts).quantization_error(candidates, levels)
-
-
 @dataclass(frozen=True)
-class _Moments:
+class Moments:
     """Sums of h, h c and h c^2 over the bins from each one on, where c is a bin's centre in bin widths.
 
     Attributes:
@@ -447,14 +425,26 @@ class _Moments:
     second: _Floats
 
     @classmethod
-    def of(cls, counts: _Floats) -> _Moments:
+    def of(cls, counts: _Floats) -> Moments:
+        """The sums of h, shape (bins,), float64, not negative."""
         centres = np.arange(len(counts)) + 0.5
         first = counts * centres
         lower = np.empty(len(counts) + 1, np.complex128)
         lower.real, lower.imag = _suffix_sums(counts), _suffix_sums(first)
         return cls(lower, _suffix_sums(first * centres))
 
-    def quantization_error(self, candidates: Counts, levels: int) -> _Floats:
+    def quantization_error(self, candidates: Counts, levels: int = LEVELS) -> _Floats:
+        """Sum of squared errors, in squared bin widths, of ranges that end at the centre of a bin.
+
+        Every value stands at its bin's centre. With the sums a candidate takes one look-up a level.
+
+        Args:
+            candidates: The last bin in range, int64, shape (n,).
+            levels: How many magnitudes the quantized type tells apart.
+
+        Returns:
+            Errors, shape (n,).
+        """
         step = (candidates + 0.5) / (levels - 1)
         all_bounds = _rounding_bounds(_round_up(len(self.second) - 1), levels)
         # The bins that round to level k or more begin at bound k. So sum_k k s1[k], where s1[k] is the sum of

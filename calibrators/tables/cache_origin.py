@@ -51,15 +51,13 @@ class CacheOrigin:
         But where the model is known that a cache is wanted for, the cache must be of a known model, too.
         """
         pairs = ((f.name, getattr(self, f.name), getattr(wanted, f.name)) for f in fields(self))
-        unknown = [f"of an unknown model instead of {_short(wanted.model)}"] if self._lacks(wanted) else []
+        lacks_model = self.model is None and wanted.model is not None
+        unknown = [f"of an unknown model instead of {_short(wanted.model)}"] if lacks_model else []
         return unknown + [
             f"{name.replace('_', ' ')} {_short(mine)} instead of {_short(theirs)}"
             for name, mine, theirs in pairs
             if None not in (mine, theirs) and mine != theirs
         ]
-
-    def _lacks(self, wanted: CacheOrigin) -> bool:
-        return self.model is None and wanted.model is not None
 
 
 def runs_before_fusion(algorithm: str, *, forced: bool = False) -> bool:

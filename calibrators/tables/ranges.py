@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 from calibrators import records
 from calibrators.checks import FilePath, check_mapping, warn_user
@@ -163,7 +163,7 @@ def as_table(source: TableSource) -> CalibrationTable:
     return CalibrationTable.load(source)
 
 
-def is_table(source: object) -> bool:
+def is_table(source: object) -> TypeGuard[TableSource]:
     """Whether an argument is a table, or the path of a table or of a TensorRT calibration cache."""
     return isinstance(source, CalibrationTable) or (
         isinstance(source, (str, os.PathLike)) and is_table_name(source)
@@ -179,8 +179,4 @@ def table_among(source: object) -> CalibrationTable | None:
     Raises:
         TableError: The file is no table.
     """
-    if isinstance(source, CalibrationTable):
-        return source
-    if isinstance(source, (str, os.PathLike)) and is_table_name(source):
-        return CalibrationTable.load(source)
-    return None
+    return as_table(source) if is_table(source) else None

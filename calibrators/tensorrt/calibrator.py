@@ -146,7 +146,9 @@ class Calibrator:
         device: Device | int = 0,
         progress: bool = True,
     ) -> None:
-        self._cache = None if cache is None else _found(cache)
+        if cache is not None:
+            check_path("the cache", cache, CalibrationDataError)
+        self._cache = None if cache is None else Path(cache)
         has_cache = self._cache is not None and is_file(self._cache)
         if data is None and not has_cache:
             raise CalibrationDataError("nothing to calibrate with: give data, or a cache that exists")
@@ -424,7 +426,13 @@ class Calibrator:
     def _read_cache(self) -> bytes | None:
         if self._cache is None or not is_file(self._cache):
             return None
-        wanted = self._origin(self._whole_pass() if self._data is not None else None)
+        opened = None
+        if self._data is not None:  # all of it is read, to know its fingerprint
+            opened, self._pass = self._opened(), None
+            self._shapes = opened.shapes
+            for _feed in opened:
+                pass
+        wanted = self._origin(opened)
         try:
             data = read_cache(self._cache, wanted)
         except TableError as error:
@@ -436,14 +444,6 @@ class Calibrator:
             return None
         self.table = _table(data, wanted, self.input_sizes()) if data is not None else None
         return data
-
-    def _whole_pass(self) -> CalibrationPass:
-        """Reads all data, to know its fingerprint."""
-        opened, self._pass = self._opened(), None
-        self._shapes = opened.shapes
-        for _feed in opened:
-            pass
-        return opened
 
     def _origin(self, data: CalibrationPass | None) -> CacheOrigin:
         return CacheOrigin(
@@ -466,12 +466,6 @@ def _with_open_batch(inputs: Sequence[InputSpec]) -> Sequence[InputSpec]:
     if len(fixed_batches(inputs)) != 1 or any(spec.static_batch is None for spec in inputs):
         return inputs
     return [replace(spec, shape=(None, *spec.shape[1:])) for spec in inputs if spec.shape]
-
-
-def _found(cache: FilePath) -> Path:
-    """The place of a cache, once what another process wrote completely lies there."""
-    check_path("the cache", cache, CalibrationDataError)
-    return Path(cache)
 
 
 def _table(data: bytes, origin: CacheOrigin, sizes: Mapping[str, SampleSizes]) -> CalibrationTable:

@@ -12,6 +12,7 @@ calibrator gives TensorRT nothing but addresses, so bytes of the wrong type woul
 from __future__ import annotations
 
 import concurrent.futures
+import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -65,7 +66,13 @@ def to_network(feed: FeedDict, dtypes: Mapping[str, np.dtype[Any]]) -> FeedDict:
 
 def _converted(name: str, array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     if dtype == np.int8 and array.dtype != np.int8:
-        _check_int8(name, array)
+        low, high = _INT8_RANGE
+        if array.dtype != np.float32 or array.min() < low or array.max() > high:
+            raise CalibrationDataError(
+                f"input '{name}' is INT8 in the network, so its calibration data must be float32 within "
+                f"[-128, 127], not {array.dtype} from {array.min():g} to {array.max():g}; divide it by "
+                "the input's scale"
+            )
         return array
     if array.dtype == dtype:
         return array
@@ -81,16 +88,6 @@ def _converted(name: str, array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[
             f"{array.min():g} to {array.max():g}, does not fit; give values that {dtype} holds"
         )
     return converted
-
-
-def _check_int8(name: str, array: NDArray[Any]) -> None:
-    low, high = _INT8_RANGE
-    if array.dtype != np.float32 or array.min() < low or array.max() > high:
-        raise CalibrationDataError(
-            f"input '{name}' is INT8 in the network, so its calibration data must be float32 within "
-            f"[-128, 127], not {array.dtype} from {array.min():g} to {array.max():g}; divide it by "
-            "the input's scale"
-        )
 
 
 #: How long a batch is waited for before it is asked whether to go on waiting, in seconds.
@@ -249,7 +246,7 @@ class CalibrationPass:
                 "last_batch='pad'"
             )
         self.shapes = {name: array.shape for name, array in first.items()}
-        self._feeds = _chain(first, feeds)
+        self._feeds = itertools.chain([first], feeds)
 
     @property
     def fingerprint(self) -> str:
@@ -304,11 +301,6 @@ class CalibrationPass:
         for feed in self._batches:
             self._seen += batch_rows(feed) or 1
             yield feed
-
-
-def _chain(first: FeedDict, rest: Iterator[FeedDict]) -> Iterator[FeedDict]:
-    yield first
-    yield from rest
 
 
 #: What becomes of a last batch that is not full.

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.cuda import Buffer, Device
-from calibrators.cuda.dlpack import CUDA, Dlpack, give, on_gpu, take
+from calibrators.cuda.dlpack import CUDA, Dlpack, give, is_contiguous, on_gpu, take
 from calibrators.data.inputs import Shape, shape_text
 from calibrators.errors import CalibrationDataError, in_one_line, such_as
 from trtint8.engine.file import TensorSpec
@@ -195,12 +195,7 @@ def _device_input(value: object, interface: Mapping[str, Any], place: str) -> De
     if interface.get("mask") is not None:
         raise CalibrationDataError(f"the GPU array for {place} has a mask; give it without one")
     shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
-    strides = interface.get("strides")
-    if (
-        strides is not None
-        and math.prod(shape)
-        and tuple(strides) != _contiguous_strides(shape, dtype.itemsize)
-    ):
+    if not is_contiguous(shape, interface.get("strides"), dtype.itemsize):
         raise _not_contiguous(place)
     stream = interface.get("stream")
     told = stream is not None
@@ -214,10 +209,6 @@ def _not_contiguous(place: str) -> CalibrationDataError:
     return CalibrationDataError(
         f"the GPU array for {place} is not contiguous; call its contiguous() or ascontiguousarray"
     )
-
-
-def _contiguous_strides(shape: Shape, itemsize: int) -> Shape:
-    return tuple(itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 @dataclass(frozen=True, eq=False)

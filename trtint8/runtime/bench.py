@@ -387,7 +387,9 @@ def benchmark(
     if not engines:
         raise CalibrationDataError(f"{Argument('engines')} is empty; give at least one")
     size = data_options.batch_size or 1
-    exported = [_exported(Path(path), size) if _is_exported(path) else None for path in engines]
+    exported = [
+        _exported(Path(path), size) if str(path).lower().endswith(".json") else None for path in engines
+    ]
     own = [path for path, times in zip(engines, exported, strict=True) if times is None]
     if not own:
         if data is not None or baseline is not None:
@@ -409,7 +411,7 @@ def benchmark(
             # What has no sidecar, as an engine of the float model, is fed what the engine before was. One
             # warning of other preprocessing is enough for all engines of a calibration.
             if known is not None and (data_options.preprocessing is None or known.preprocessing not in seen):
-                data_options = data_options.calibrated(known, _called(name))
+                data_options = data_options.calibrated(known, f"the engine '{name}'")
                 seen.append(known.preprocessing)
             with engine:
                 measured.append(_measure(name, engine, data, data_options, options))
@@ -424,11 +426,6 @@ _BASELINES = {"FP32": False, "FP16": True}
 
 #: The GPU of times that were all measured elsewhere.
 _ELSEWHERE = "another machine"
-
-
-def _is_exported(path: object) -> bool:
-    """True if a file is to hold the times of an engine, and not the engine."""
-    return isinstance(path, (str, os.PathLike)) and Path(path).suffix.lower() == ".json"
 
 
 def _exported(path: Path, batch_size: int) -> BenchReport:
@@ -518,10 +515,6 @@ def _batch_size(engine: Engine, feed: FeedDict) -> int:
     return batch_rows(dynamic or feed) or 1
 
 
-def _called(name: str) -> str:
-    return f"the engine '{name}'"
-
-
 def _feed(name: str, engine: Engine, data: DataSource | None, options: DataOptions) -> FeedDict:
     """One batch of the data, or random values of that size."""
     if data is None:
@@ -536,7 +529,7 @@ def _feed(name: str, engine: Engine, data: DataSource | None, options: DataOptio
         size = next((sizes.opt[0] for sizes in engine.profiles[0].values() if sizes.opt), None)
     calibrated = engine.info.calibrated_inputs if engine.info else None
     batches = open_data(data, specs, replace(options, batch_size=size))
-    with warning_of_inputs(calibrated, _called(name), batches) as (watched,):
+    with warning_of_inputs(calibrated, f"the engine '{name}'", batches) as (watched,):
         return next(iter(watched))
 
 

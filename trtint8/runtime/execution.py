@@ -10,6 +10,7 @@ import statistics
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -453,8 +454,7 @@ class InferenceFuture:
         self._device = device
         self._collect: Callable[[], dict[str, HostArray]] | None = collect
         self._lock = threading.Lock()
-        self._outputs: dict[str, HostArray] | None = None
-        self._failure: BaseException | None = None
+        self._outputs: Future[dict[str, HostArray]] = Future()
 
     def done(self) -> bool:
         """Whether :meth:`result` returns without waiting.
@@ -462,7 +462,7 @@ class InferenceFuture:
         Raises:
             EngineError: The GPU failed.
         """
-        if self._outputs is not None or self._failure is not None:
+        if self._outputs.done():
             return True
         with self._device.active():
             return self.event.reached()
@@ -477,10 +477,7 @@ class InferenceFuture:
             EngineError: TensorRT or the GPU failed.
         """
         self.finish()
-        if self._failure is not None:
-            raise self._failure
-        assert self._outputs is not None
-        return self._outputs
+        return self._outputs.result()
 
     def finish(self) -> None:
         """Waits for the inference and keeps its outputs, or what it failed with."""
@@ -492,6 +489,6 @@ class InferenceFuture:
             try:
                 with self._device.active():
                     self.event.synchronize()
-                    self._outputs = collect()
+                    self._outputs.set_result(collect())
             except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
-                self._failure = error
+                self._outputs.set_exception(error)

@@ -128,7 +128,8 @@ class Preprocessing:
         if self.resize is not None or self.letterbox is not None:
             images = resize_images(images, placing.resized)
         if self.crop is not None:
-            images = _centre_crop(images, placing)
+            (top, left), (rows, columns) = placing.offset, placing.size
+            images = images[:, -top : rows - top, -left : columns - left]
         if self.letterbox is not None:
             images = _padded(images, placing)
         if self.channels == "BGR":
@@ -167,10 +168,18 @@ class Preprocessing:
         """
         if self.letterbox is not None:
             return letterbox(height, width, self.letterbox)
-        resized = (height, width) if self.resize is None else self._resized(height, width)
+        resized = self.resize or (height, width)
+        if isinstance(resized, int):
+            shorter = min(height, width)
+            # Rounded down, as torchvision's Resize does.
+            resized = resized * height // shorter, resized * width // shorter
         if self.crop is None:
             return Placing(resized, (0, 0), resized)
-        _check_crop(*resized, self.crop)
+        if resized[0] < self.crop[0] or resized[1] < self.crop[1]:
+            raise CalibrationDataError(
+                f"preprocessing cannot crop {_size_text(self.crop)} from images of {_size_text(resized)} "
+                "(height x width); set resize or a smaller crop"
+            )
         # Half to even, as torchvision's CenterCrop does.
         top, left = (-round((whole - part) / 2) for whole, part in zip(resized, self.crop, strict=True))
         return Placing(resized, (top, left), self.crop)
@@ -220,14 +229,6 @@ class Preprocessing:
         scale = "1/255" if np.isclose(self.scale, 1 / 255, rtol=1e-5, atol=0) else f"{self.scale:g}"
         return ", ".join([*steps, f"scale {scale}", f"mean {mean}", f"std {std}", self.channels, self.layout])
 
-    def _resized(self, height: int, width: int) -> tuple[int, int]:
-        if isinstance(self.resize, tuple):
-            return self.resize
-        assert self.resize is not None
-        shorter = min(height, width)
-        # Rounded down, as torchvision's Resize does.
-        return self.resize * height // shorter, self.resize * width // shorter
-
 
 def _three(values: tuple[float, ...]) -> tuple[float, ...]:
     return values * 3 if len(values) == 1 else values
@@ -256,11 +257,6 @@ def check_preprocessing(given: object) -> None:
     raise CalibrationDataError(f"{Argument('preprocessing')} is a {type(given).__name__}; {advice}")
 
 
-def _centre_crop(images: NDArray[np.uint8], placing: Placing) -> NDArray[np.uint8]:
-    (top, left), (rows, columns) = placing.offset, placing.size
-    return images[:, -top : rows - top, -left : columns - left]
-
-
 def _padded(images: NDArray[np.uint8], placing: Placing) -> NDArray[np.uint8]:
     (top, left), (rows, columns) = placing.offset, placing.size
     if rows * columns > MOST_PIXELS:
@@ -271,15 +267,6 @@ def _padded(images: NDArray[np.uint8], placing: Placing) -> NDArray[np.uint8]:
     padded = np.full((len(images), rows, columns, images.shape[3]), PADDING, np.uint8)
     padded[:, top : top + images.shape[1], left : left + images.shape[2]] = images
     return padded
-
-
-def _check_crop(height: int, width: int, size: tuple[int, int]) -> None:
-    rows, columns = size
-    if height < rows or width < columns:
-        raise CalibrationDataError(
-            f"preprocessing cannot crop {rows}x{columns} from images of {height}x{width} (height x width); "
-            "set resize or a smaller crop"
-        )
 
 
 def _read_table(path: Path) -> dict[str, Any]:

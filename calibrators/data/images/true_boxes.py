@@ -735,8 +735,10 @@ def _entries(instances: _Instances, wanted: Set[str], path: Path) -> dict[str, l
     for listed in instances.images:
         name = PurePosixPath(listed.file_name)
         if name.name in wanted:
-            boxes = _as_shares(found[listed.id], listed.width, listed.height)
-            entries[name.name].append(_Entry(name, (listed.height, listed.width), boxes))
+            boxes = np.array(found[listed.id], np.float64).reshape(-1, 5)
+            height, width = listed.height, listed.width
+            shares = boxes * (1 / width, 1 / height, 1 / width, 1 / height, 1)
+            entries[name.name].append(_Entry(name, (height, width), shares))
     return entries
 
 
@@ -770,7 +772,3 @@ def _corners(where: str, bbox: _Box | None) -> list[float]:
             "which the last two are not negative"
         )
     return corners
-
-
-def _as_shares(boxes: list[list[float]], width: float, height: float) -> NDArray[np.float64]:
-    return np.array(boxes, np.float64).reshape(-1, 5) * (1 / width, 1 / height, 1 / width, 1 / height, 1)

@@ -377,15 +377,10 @@ def _read_rows(stream: IO[bytes], header: _Header, rows: Indices) -> NDArray[Any
     parts = []
     for run in runs if rows.size else []:
         stream.seek(header.size + int(run[0]) * row_bytes)
-        parts.append(_read_bytes(stream, len(run) * row_bytes))
+        parts.append(stream.read(len(run) * row_bytes))
+        if len(parts[-1]) != len(run) * row_bytes:
+            raise ValueError("it is truncated")
     return np.frombuffer(b"".join(parts), header.dtype).reshape(len(rows), *header.shape[1:])
-
-
-def _read_bytes(member: IO[bytes], size: int) -> bytes:
-    data = member.read(size)
-    if len(data) != size:
-        raise ValueError("it is truncated")
-    return data
 
 
 _Result = TypeVar("_Result")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,12 +38,11 @@ class Rows(Stream):
             CalibrationDataError: It is to be shuffled; or, while it is read, a column is not there.
         """
         refuse_shuffling(options)
-        return cls.of(partial(_row_feeds, data, binding), binding, options, passes_on=False)
 
+        def start() -> Iterator[dict[str, Any]]:  # rows as feed dicts of one sample, not prepared
+            return (sample_arrays(_row(row, binding), binding) for row in iter(_as_arrays(data)))
 
-def _row_feeds(dataset: Any, binding: Binding) -> Iterator[dict[str, Any]]:
-    """Rows as feed dicts of one sample, not prepared."""
-    return (sample_arrays(_row(row, binding), binding) for row in iter(_as_arrays(dataset)))
+        return cls.of(start, binding, options, passes_on=False)
 
 
 @dataclass(frozen=True, eq=False)
