@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
 from types import FrameType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from calibrators.errors import (
     CalibrationDataError,
@@ -28,7 +28,10 @@ from calibrators.errors import (
     parts_of,
 )
 
-_Name = TypeVar("_Name", bound="str | os.PathLike[str]")
+#: A path as users give it.
+FilePath: TypeAlias = str | os.PathLike[str]
+
+_Name = TypeVar("_Name", bound="FilePath")
 
 
 def check_choice(
@@ -118,6 +121,23 @@ def check_mapping(
         raise error(f"{as_argument(option)} is {value!r:.80}; give a dict {content}")
 
 
+@contextmanager
+def located(place: str, error_type: type[TrtInt8Error] = CalibrationDataError) -> Iterator[None]:
+    """Puts the place of what is wrong before what is said of it.
+
+    Args:
+        place: Such as ``item 3 of the data``.
+        error_type: The errors that have no place yet, which are raised anew.
+
+    Raises:
+        TrtInt8Error: The block raised one.
+    """
+    try:
+        yield
+    except error_type as error:
+        raise error_type(f"{place}: {error.template}") from error
+
+
 def as_integer(value: object) -> int | None:
     """An integer of Python or of NumPy; None for anything else, a truth value too."""
     if isinstance(value, bool) or not isinstance(value, Integral):
@@ -149,9 +169,7 @@ def several(names: _Name | Iterable[_Name]) -> list[_Name]:
     )
 
 
-def refuse_ending_alone(
-    path: str | os.PathLike[str], endings: Sequence[str], error: type[TrtInt8Error]
-) -> None:
+def refuse_ending_alone(path: FilePath, endings: Sequence[str], error: type[TrtInt8Error]) -> None:
     """Refuses a file's name that is no more than its ending.
 
     Args:
@@ -166,7 +184,7 @@ def refuse_ending_alone(
         raise error(f"the name '{path}' is an ending alone; put a name before it")
 
 
-def check_ending(path: str | os.PathLike[str], what: str, endings: tuple[str, ...]) -> Path:
+def check_ending(path: FilePath, what: str, endings: tuple[str, ...]) -> Path:
     """Refuses a name that may be that of a file of another kind, before any work is done for it.
 
     Args:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 from calibrators import records
-from calibrators.checks import check_path
+from calibrators.checks import FilePath, check_path
 from calibrators.errors import OutputError
 from calibrators.interruption import deferred_interrupt
 
@@ -147,7 +147,7 @@ _HELD = {
 }
 
 
-def kind_by_ending(path: str | os.PathLike[str]) -> str:
+def kind_by_ending(path: FilePath) -> str:
     """Returns what a file probably holds, for a message about a file in the place of another one.
 
     Args:
@@ -160,17 +160,17 @@ def kind_by_ending(path: str | os.PathLike[str]) -> str:
     return _HELD.get(Path(path).suffix.lower(), "")
 
 
-def is_file(path: str | os.PathLike[str]) -> bool:
+def is_file(path: FilePath) -> bool:
     """Whether there is a file; there is none of a name that no file can have, such as one of 300 letters."""
     return os.path.isfile(path)  # noqa: PTH113  # pathlib raises OSError for such names
 
 
-def is_folder(path: str | os.PathLike[str]) -> bool:
+def is_folder(path: FilePath) -> bool:
     """Whether there is a folder; there is none of a name that no folder can have."""
     return os.path.isdir(path)  # noqa: PTH112
 
 
-def exists(path: str | os.PathLike[str]) -> bool:
+def exists(path: FilePath) -> bool:
     """Whether there is anything of a name; there is nothing of a name that nothing can have."""
     return os.path.exists(path)  # noqa: PTH110
 
@@ -189,12 +189,12 @@ def identity_of(path: Path) -> Identity | None:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def is_link(path: str | os.PathLike[str]) -> bool:
+def is_link(path: FilePath) -> bool:
     """Returns whether there is a symbolic link; there is none of a name that nothing can have."""
     return os.path.islink(path)  # noqa: PTH114
 
 
-def check_writable(path: str | os.PathLike[str], *, named: bool = True) -> Path:
+def check_writable(path: FilePath, *, named: bool = True) -> Path:
     """Fails now, rather than after minutes of work, where ``path`` cannot be written.
 
     Args:
@@ -266,7 +266,7 @@ def refuse_losing(output: Path, together: Iterable[Path], sometimes: Iterable[Pa
 
 
 def write_atomically(
-    path: str | os.PathLike[str], data: bytes | Iterable[bytes | memoryview], *, named: bool = True
+    path: FilePath, data: bytes | Iterable[bytes | memoryview], *, named: bool = True
 ) -> Path:
     """Writes ``data`` into a folder beside ``path``, then moves it to ``path`` in one step.
 
@@ -295,9 +295,7 @@ def write_atomically(
 
 
 @contextlib.contextmanager
-def written_together(
-    main: str | os.PathLike[str], unless_changed: Iterable[Path] = ()
-) -> Iterator[Callable[[Path], Path]]:
+def written_together(main: FilePath, unless_changed: Iterable[Path] = ()) -> Iterator[Callable[[Path], Path]]:
     """Writes several files of one folder, all of them or none.
 
     They are written into a folder of their own. Then they are moved to their places one by one, ``main``
@@ -341,7 +339,7 @@ def written_together(
         _put_in_place(staging, main, seen)
 
 
-def remove_litter(path: str | os.PathLike[str]) -> None:
+def remove_litter(path: FilePath) -> None:
     """Removes the temporary files of an output that processes left which have ended.
 
     Where one of them was moving files to their places, the old ones are put back first. A file that was
@@ -361,7 +359,7 @@ def remove_litter(path: str | os.PathLike[str]) -> None:
 
 
 @contextlib.contextmanager
-def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+def new_folder(path: FilePath) -> Iterator[Path]:
     """Writes a folder so that after a failure it is either complete or as it was before.
 
     Args:
@@ -570,7 +568,7 @@ def _is_held(staging: Path, at_the_end: contextlib.ExitStack) -> bool:
         return True
 
 
-def open_lock(path: str | os.PathLike[str]) -> BinaryIO:
+def open_lock(path: FilePath) -> BinaryIO:
     """Opens a file to lock it, and makes it where there is none.
 
     Others may foresee its name: no link is followed, nothing is waited for, and what somebody else has put

@@ -1,4 +1,4 @@
-"""What each ONNX operator is: one row per operator, and everything that asks for a property asks this table.
+"""What each ONNX operator is: a row for it, and everything that asks for a property asks this table.
 
 A row says facts that ONNX's definition of the operator gives, or that follow from its arithmetic. Which
 kernels a TensorRT has for it differs between targets, and stands in ``trtint8/quantization/targets.py``. What
@@ -8,6 +8,7 @@ a property means for one node, given its attributes, is decided where the proper
 from __future__ import annotations
 
 import enum
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -314,9 +315,18 @@ _OF_RUNTIME = Operator(
 _NO_RECURRENT = "TensorRT has no INT8 kernel for recurrent operators"
 
 # What several rows have in common.
-_ELEMENTWISE, _IMAGES, _ONE, _SEVERAL = Axes.ELEMENTWISE, Axes.IMAGES, Axes.ONE, Axes.SEVERAL
+_elementwise = functools.partial(Operator, axes=Axes.ELEMENTWISE)
+_on_images = functools.partial(Operator, axes=Axes.IMAGES)
+_along_axes = functools.partial(Operator, axes=Axes.SEVERAL)
+_ONE = Axes.ONE
 _AS_LARGE = Bound()
 _POSITIVE = (0.0, _INFINITY)
+
+
+def _alike(row: Operator, *names: str) -> dict[str, Operator]:
+    """Operators that have the same row."""
+    return dict.fromkeys(names, row)
+
 
 #: The operators of ONNX's own domain.
 _ONNX: Mapping[str, Operator] = {
@@ -328,10 +338,8 @@ _ONNX: Mapping[str, Operator] = {
         hides=3,
     ),
     "CausalConvWithState": Operator(),
-    "Conv": Operator(axes=_IMAGES, product=Product.CONVOLUTION, weights_axis=0, addends=(2,), weights=(1,)),
-    "ConvTranspose": Operator(
-        axes=_IMAGES, product=Product.CONVOLUTION, weights_axis=1, addends=(2,), weights=(1,)
-    ),
+    "Conv": _on_images(product=Product.CONVOLUTION, weights_axis=0, addends=(2,), weights=(1,)),
+    "ConvTranspose": _on_images(product=Product.CONVOLUTION, weights_axis=1, addends=(2,), weights=(1,)),
     "DeformConv": Operator(
         product=Product.CONVOLUTION,
         no_pairs="TensorRT has no INT8 kernel for deformable convolutions",
@@ -344,12 +352,12 @@ _ONNX: Mapping[str, Operator] = {
         no_pairs="it is no product of two matrices, so it cannot become a MatMul, which would be quantized",
         weights=(0, 1),
     ),
-    "GRU": Operator(product=Product.RECURRENT, no_pairs=_NO_RECURRENT, weights=(1, 2)),
+    **_alike(
+        Operator(product=Product.RECURRENT, no_pairs=_NO_RECURRENT, weights=(1, 2)), "GRU", "LSTM", "RNN"
+    ),
     "Gemm": Operator(product=Product.MATRICES, addends=(2,), weights=(0, 1)),
-    "LSTM": Operator(product=Product.RECURRENT, no_pairs=_NO_RECURRENT, weights=(1, 2)),
     "LinearAttention": Operator(),
     "MatMul": Operator(product=Product.MATRICES, weights=(0, 1)),
-    "RNN": Operator(product=Product.RECURRENT, no_pairs=_NO_RECURRENT, weights=(1, 2)),
     # --- What computes on the integers of quantized tensors, and the pairs themselves ---
     "ConvInteger": Operator(integers=Integers.RUN_TIME_SCALES),
     "DequantizeLinear": Operator(half_of_pair=True),
@@ -359,19 +367,17 @@ _ONNX: Mapping[str, Operator] = {
     "QLinearMatMul": Operator(integers=Integers.CONSTANT_SCALES),
     "QuantizeLinear": Operator(half_of_pair=True, weights=(0,)),
     # --- What moves values ---
-    "Cast": Operator(Values.CONVERTED, axes=_ELEMENTWISE),
-    "CastLike": Operator(Values.CONVERTED, axes=_ELEMENTWISE),
+    "Cast": _elementwise(Values.CONVERTED),
+    "CastLike": _elementwise(Values.CONVERTED),
     "Compress": Operator(Values.PLACED, picks=Picks.ELEMENTS, open_size=True),
     "Concat": Operator(Values.PLACED, data=None, axes=_ONE),
-    "DepthToSpace": Operator(Values.REORDERED, axes=_IMAGES),
+    "DepthToSpace": _on_images(Values.REORDERED),
     # One whose mode is computed at run time counts as in inference too.
-    "Dropout": Operator(Values.SAME, axes=_ELEMENTWISE, homogeneous=True),
-    "Expand": Operator(Values.PLACED),
+    "Dropout": _elementwise(Values.SAME, homogeneous=True),
+    **_alike(Operator(Values.PLACED), "Expand", "GatherElements", "GatherND", "Tile"),
     "Flatten": Operator(Values.RESHAPED),
     "Gather": Operator(Values.PLACED, axes=_ONE),
-    "GatherElements": Operator(Values.PLACED),
-    "GatherND": Operator(Values.PLACED),
-    "Identity": Operator(Values.SAME, axes=_ELEMENTWISE, homogeneous=True),
+    "Identity": _elementwise(Values.SAME, homogeneous=True),
     "Pad": Operator(Values.PLACED, data=(0, 2)),
     "Reshape": Operator(Values.RESHAPED),
     "ReverseSequence": Operator(Values.REORDERED),
@@ -379,24 +385,23 @@ _ONNX: Mapping[str, Operator] = {
     # With an attribute ``reduction`` they add or multiply what they write.
     "ScatterElements": Operator(data=(0, 2), writes_into=True),
     "ScatterND": Operator(data=(0, 2), writes_into=True),
-    "Slice": Operator(Values.PLACED, axes=_SEVERAL, axes_input=3),
-    "SpaceToDepth": Operator(Values.REORDERED, axes=_IMAGES),
+    "Slice": _along_axes(Values.PLACED, axes_input=3),
+    "SpaceToDepth": _on_images(Values.REORDERED),
     "Split": Operator(Values.PLACED, results=None, axes=_ONE),
-    "Squeeze": Operator(Values.RESHAPED, axes=_SEVERAL),
+    "Squeeze": _along_axes(Values.RESHAPED),
     "TensorScatter": Operator(Values.PLACED, data=(0, 1), writes_into=True),
-    "Tile": Operator(Values.PLACED),
     "Transpose": Operator(Values.REORDERED),
-    "Unsqueeze": Operator(Values.RESHAPED, axes=_SEVERAL),
-    "Where": Operator(Values.PLACED, data=(1, 2), axes=_ELEMENTWISE),
+    "Unsqueeze": _along_axes(Values.RESHAPED),
+    "Where": _elementwise(Values.PLACED, data=(1, 2)),
     # --- What chooses values by their size ---
     # Its ends are values that it may give out.
-    "Clip": Operator(Values.CHOSEN, data=(0, 1, 2), axes=_ELEMENTWISE),
-    "GlobalMaxPool": Operator(Values.CHOSEN, axes=_IMAGES, homogeneous=True),
-    "Max": Operator(Values.CHOSEN, data=None, axes=_ELEMENTWISE),
-    "MaxPool": Operator(Values.CHOSEN, axes=_IMAGES, homogeneous=True, pools=True),
-    "Min": Operator(Values.CHOSEN, data=None, axes=_ELEMENTWISE),
-    "ReduceMax": Operator(Values.CHOSEN, axes=_SEVERAL, homogeneous=True),
-    "ReduceMin": Operator(Values.CHOSEN, axes=_SEVERAL, homogeneous=True),
+    "Clip": _elementwise(Values.CHOSEN, data=(0, 1, 2)),
+    "GlobalMaxPool": _on_images(Values.CHOSEN, homogeneous=True),
+    "Max": _elementwise(Values.CHOSEN, data=None),
+    "MaxPool": _on_images(Values.CHOSEN, homogeneous=True, pools=True),
+    "Min": _elementwise(Values.CHOSEN, data=None),
+    "ReduceMax": _along_axes(Values.CHOSEN, homogeneous=True),
+    "ReduceMin": _along_axes(Values.CHOSEN, homogeneous=True),
     "TopK": Operator(
         Values.CHOSEN,
         axes=_ONE,
@@ -409,98 +414,87 @@ _ONNX: Mapping[str, Operator] = {
     "Unique": Operator(Values.CHOSEN, decides=(0,), picks=Picks.ELEMENTS, open_size=True),
     # --- What averages values, or looks them up between places ---
     "AffineGrid": Operator(coordinates=(0,)),
-    "AveragePool": Operator(Values.AVERAGED_WITH_ZEROS, axes=_IMAGES, homogeneous=True, pools=True),
-    "CenterCropPad": Operator(Values.AVERAGED_WITH_ZEROS),
-    "GlobalAveragePool": Operator(Values.AVERAGED, axes=_IMAGES, homogeneous=True),
+    "AveragePool": _on_images(Values.AVERAGED_WITH_ZEROS, homogeneous=True, pools=True),
+    **_alike(Operator(Values.AVERAGED_WITH_ZEROS), "CenterCropPad", "MaxUnpool", "Trilu"),
+    "GlobalAveragePool": _on_images(Values.AVERAGED, homogeneous=True),
     # Cubic interpolation overshoots.
-    "GridSample": Operator(Values.AVERAGED_WITH_ZEROS, axes=_IMAGES, homogeneous=True, coordinates=(1,)),
+    "GridSample": _on_images(Values.AVERAGED_WITH_ZEROS, homogeneous=True, coordinates=(1,)),
     "MaxRoiPool": Operator(Values.AVERAGED_WITH_ZEROS, coordinates=(1,)),
-    "MaxUnpool": Operator(Values.AVERAGED_WITH_ZEROS),
-    "Mean": Operator(Values.AVERAGED, data=None, axes=_ELEMENTWISE),
-    "ReduceMean": Operator(Values.AVERAGED, axes=_SEVERAL, homogeneous=True, loses_in_fp16="sums"),
+    "Mean": _elementwise(Values.AVERAGED, data=None),
+    "ReduceMean": _along_axes(Values.AVERAGED, homogeneous=True, loses_in_fp16="sums"),
     # Cubic interpolation overshoots, and that of the nearest element places values.
     "Resize": Operator(Values.AVERAGED, coordinates=(1, 2)),
     "RoiAlign": Operator(Values.AVERAGED_WITH_ZEROS, coordinates=(1,)),
-    "Trilu": Operator(Values.AVERAGED_WITH_ZEROS),
     "Upsample": Operator(Values.AVERAGED, coordinates=(1,)),
     # --- Arithmetic ---
-    "Abs": Operator(axes=_ELEMENTWISE, homogeneous=True, ends=_POSITIVE, bound=_AS_LARGE),
-    "Add": Operator(axes=_ELEMENTWISE, addends=(0, 1), weights=()),
-    "Ceil": Operator(axes=_ELEMENTWISE, bound=Bound(1.0, 1.0), decides=(0,)),
+    "Abs": _elementwise(homogeneous=True, ends=_POSITIVE, bound=_AS_LARGE),
+    "Add": _elementwise(addends=(0, 1), weights=()),
+    **_alike(_elementwise(bound=Bound(1.0, 1.0), decides=(0,)), "Ceil", "Floor", "Round"),
     "CumProd": Operator(loses_in_fp16="multiplies"),
     "CumSum": Operator(loses_in_fp16="sums"),
     "Det": Operator(loses_in_fp16="multiplies"),
-    "Div": Operator(axes=_ELEMENTWISE, loses_in_fp16="divides", weights=()),
-    "Erf": Operator(axes=_ELEMENTWISE, ends=(-1.0, 1.0)),
-    "Exp": Operator(axes=_ELEMENTWISE, ends=_POSITIVE, loses_in_fp16="exponentiates"),
-    "Floor": Operator(axes=_ELEMENTWISE, bound=Bound(1.0, 1.0), decides=(0,)),
-    "Log": Operator(axes=_ELEMENTWISE, loses_in_fp16="takes a logarithm"),
-    "Mod": Operator(axes=_ELEMENTWISE, decides=(0, 1)),
-    "Mul": Operator(axes=_ELEMENTWISE, weights=(), narrows=True),
-    "Neg": Operator(axes=_ELEMENTWISE, homogeneous=True, bound=_AS_LARGE),
-    "Pow": Operator(axes=_ELEMENTWISE, loses_in_fp16="raises to a power"),
-    "Reciprocal": Operator(axes=_ELEMENTWISE, loses_in_fp16="divides"),
-    "Round": Operator(axes=_ELEMENTWISE, bound=Bound(1.0, 1.0), decides=(0,)),
-    "Sign": Operator(axes=_ELEMENTWISE, ends=(-1.0, 1.0), decides=(0,)),
-    "Sqrt": Operator(axes=_ELEMENTWISE, ends=_POSITIVE, bound=Bound(1.0, 1.0), loses_in_fp16="takes a root"),
-    "Sub": Operator(axes=_ELEMENTWISE, addends=(0, 1), weights=()),
-    "Sum": Operator(axes=_ELEMENTWISE, weights=()),
+    "Div": _elementwise(loses_in_fp16="divides", weights=()),
+    "Erf": _elementwise(ends=(-1.0, 1.0)),
+    "Exp": _elementwise(ends=_POSITIVE, loses_in_fp16="exponentiates"),
+    "Log": _elementwise(loses_in_fp16="takes a logarithm"),
+    "Mod": _elementwise(decides=(0, 1)),
+    "Mul": _elementwise(weights=(), narrows=True),
+    "Neg": _elementwise(homogeneous=True, bound=_AS_LARGE),
+    "Pow": _elementwise(loses_in_fp16="raises to a power"),
+    "Reciprocal": _elementwise(loses_in_fp16="divides"),
+    "Sign": _elementwise(ends=(-1.0, 1.0), decides=(0,)),
+    "Sqrt": _elementwise(ends=_POSITIVE, bound=Bound(1.0, 1.0), loses_in_fp16="takes a root"),
+    "Sub": _elementwise(addends=(0, 1), weights=()),
+    "Sum": _elementwise(weights=()),
     # --- Functions of angles ---
-    "Acos": Operator(axes=_ELEMENTWISE, ends=(0.0, math.pi)),
-    "Acosh": Operator(axes=_ELEMENTWISE, ends=_POSITIVE, loses_in_fp16="takes a logarithm"),
-    "Asin": Operator(axes=_ELEMENTWISE, ends=(-math.pi / 2, math.pi / 2)),
-    "Asinh": Operator(axes=_ELEMENTWISE, bound=_AS_LARGE, loses_in_fp16="takes a logarithm"),
-    "Atan": Operator(axes=_ELEMENTWISE, ends=(-math.pi / 2, math.pi / 2)),
-    "Atanh": Operator(axes=_ELEMENTWISE, loses_in_fp16="takes a logarithm"),
-    "Cos": Operator(axes=_ELEMENTWISE, ends=(-1.0, 1.0), periodic=True),
-    "Cosh": Operator(axes=_ELEMENTWISE, ends=(1.0, _INFINITY), loses_in_fp16="exponentiates"),
-    "Sin": Operator(axes=_ELEMENTWISE, ends=(-1.0, 1.0), periodic=True),
-    "Sinh": Operator(axes=_ELEMENTWISE, loses_in_fp16="exponentiates"),
-    "Tan": Operator(axes=_ELEMENTWISE, periodic=True),
+    "Acos": _elementwise(ends=(0.0, math.pi)),
+    "Acosh": _elementwise(ends=_POSITIVE, loses_in_fp16="takes a logarithm"),
+    "Asin": _elementwise(ends=(-math.pi / 2, math.pi / 2)),
+    "Asinh": _elementwise(bound=_AS_LARGE, loses_in_fp16="takes a logarithm"),
+    "Atan": _elementwise(ends=(-math.pi / 2, math.pi / 2)),
+    "Atanh": _elementwise(loses_in_fp16="takes a logarithm"),
+    "Cos": _elementwise(ends=(-1.0, 1.0), periodic=True),
+    "Cosh": _elementwise(ends=(1.0, _INFINITY), loses_in_fp16="exponentiates"),
+    "Sin": _elementwise(ends=(-1.0, 1.0), periodic=True),
+    "Sinh": _elementwise(loses_in_fp16="exponentiates"),
+    "Tan": _elementwise(periodic=True),
     # --- Activation functions ---
-    "Celu": Operator(axes=_ELEMENTWISE, bound=Bound(1.0, 1.0, alpha=True)),
-    "Elu": Operator(axes=_ELEMENTWISE, bound=Bound(1.0, 1.0, alpha=True)),
-    "Gelu": Operator(axes=_ELEMENTWISE, bound=_AS_LARGE),
-    "HardSigmoid": Operator(axes=_ELEMENTWISE, ends=(0.0, 1.0)),
-    "HardSwish": Operator(axes=_ELEMENTWISE, bound=_AS_LARGE),
-    "LeakyRelu": Operator(axes=_ELEMENTWISE, homogeneous=True, bound=Bound(1.0, 0.0, alpha=True)),
-    "Mish": Operator(axes=_ELEMENTWISE, bound=_AS_LARGE),
-    "PRelu": Operator(axes=_ELEMENTWISE, homogeneous=True, weights=()),
-    "Relu": Operator(axes=_ELEMENTWISE, homogeneous=True, bound=_AS_LARGE),
-    "Selu": Operator(axes=_ELEMENTWISE, bound=Bound(1.06, 1.8, alpha=True)),
-    "Shrink": Operator(axes=_ELEMENTWISE),
-    "Sigmoid": Operator(axes=_ELEMENTWISE, ends=(0.0, 1.0)),
-    "Softplus": Operator(
-        axes=_ELEMENTWISE, ends=_POSITIVE, bound=Bound(1.0, 0.7), loses_in_fp16="exponentiates"
-    ),
-    "Softsign": Operator(axes=_ELEMENTWISE, ends=(-1.0, 1.0)),
+    "Celu": _elementwise(bound=Bound(1.0, 1.0, alpha=True)),
+    "Elu": _elementwise(bound=Bound(1.0, 1.0, alpha=True)),
+    **_alike(_elementwise(bound=_AS_LARGE), "Gelu", "HardSwish", "Mish", "Swish"),
+    "HardSigmoid": _elementwise(ends=(0.0, 1.0)),
+    "LeakyRelu": _elementwise(homogeneous=True, bound=Bound(1.0, 0.0, alpha=True)),
+    "PRelu": _elementwise(homogeneous=True, weights=()),
+    "Relu": _elementwise(homogeneous=True, bound=_AS_LARGE),
+    "Selu": _elementwise(bound=Bound(1.06, 1.8, alpha=True)),
+    "Shrink": _elementwise(),
+    "Sigmoid": _elementwise(ends=(0.0, 1.0)),
+    "Softplus": _elementwise(ends=_POSITIVE, bound=Bound(1.0, 0.7), loses_in_fp16="exponentiates"),
+    "Softsign": _elementwise(ends=(-1.0, 1.0)),
     "SwiGLU": Operator(),
-    "Swish": Operator(axes=_ELEMENTWISE, bound=_AS_LARGE),
-    "Tanh": Operator(axes=_ELEMENTWISE, ends=(-1.0, 1.0)),
-    "ThresholdedRelu": Operator(axes=_ELEMENTWISE, bound=_AS_LARGE, stand_in="Identity"),
+    "Tanh": _elementwise(ends=(-1.0, 1.0)),
+    "ThresholdedRelu": _elementwise(bound=_AS_LARGE, stand_in="Identity"),
     # --- Reductions ---
-    "ReduceL1": Operator(axes=_SEVERAL, homogeneous=True, ends=_POSITIVE, loses_in_fp16="sums"),
-    "ReduceL2": Operator(axes=_SEVERAL, homogeneous=True, ends=_POSITIVE, loses_in_fp16="sums squares"),
-    "ReduceLogSum": Operator(axes=_SEVERAL, loses_in_fp16="sums"),
-    "ReduceLogSumExp": Operator(axes=_SEVERAL, loses_in_fp16="sums exponentials"),
-    "ReduceProd": Operator(axes=_SEVERAL, loses_in_fp16="multiplies"),
-    "ReduceSum": Operator(axes=_SEVERAL, homogeneous=True, loses_in_fp16="sums"),
-    "ReduceSumSquare": Operator(axes=_SEVERAL, ends=_POSITIVE, loses_in_fp16="sums squares"),
-    "GlobalLpPool": Operator(axes=_IMAGES, homogeneous=True, ends=_POSITIVE, loses_in_fp16="sums powers"),
-    "LpPool": Operator(
-        axes=_IMAGES, homogeneous=True, ends=_POSITIVE, loses_in_fp16="sums powers", pools=True
-    ),
+    "ReduceL1": _along_axes(homogeneous=True, ends=_POSITIVE, loses_in_fp16="sums"),
+    "ReduceL2": _along_axes(homogeneous=True, ends=_POSITIVE, loses_in_fp16="sums squares"),
+    "ReduceLogSum": _along_axes(loses_in_fp16="sums"),
+    "ReduceLogSumExp": _along_axes(loses_in_fp16="sums exponentials"),
+    "ReduceProd": _along_axes(loses_in_fp16="multiplies"),
+    "ReduceSum": _along_axes(homogeneous=True, loses_in_fp16="sums"),
+    "ReduceSumSquare": _along_axes(ends=_POSITIVE, loses_in_fp16="sums squares"),
+    "GlobalLpPool": _on_images(homogeneous=True, ends=_POSITIVE, loses_in_fp16="sums powers"),
+    "LpPool": _on_images(homogeneous=True, ends=_POSITIVE, loses_in_fp16="sums powers", pools=True),
     # --- Normalizations ---
     # In training it takes its statistics from all samples.
-    "BatchNormalization": Operator(axes=_IMAGES, affine=(1, 2), weights=(1,)),
+    "BatchNormalization": _on_images(affine=(1, 2), weights=(1,)),
     # Before opset 21 it has a factor and an offset per group, and not per channel.
-    "GroupNormalization": Operator(
-        axes=_IMAGES, loses_in_fp16="sums squares", few_large=True, stand_in="Identity", weights=(1,)
+    "GroupNormalization": _on_images(
+        loses_in_fp16="sums squares", few_large=True, stand_in="Identity", weights=(1,)
     ),
-    "InstanceNormalization": Operator(
-        axes=_IMAGES, affine=(1, 2), loses_in_fp16="sums squares", few_large=True, weights=(1,)
+    "InstanceNormalization": _on_images(
+        affine=(1, 2), loses_in_fp16="sums squares", few_large=True, weights=(1,)
     ),
-    "LRN": Operator(axes=_IMAGES, loses_in_fp16="sums squares"),
+    "LRN": _on_images(loses_in_fp16="sums squares"),
     "LayerNormalization": Operator(
         axes=_ONE,
         axis=-1,
@@ -532,110 +526,116 @@ _ONNX: Mapping[str, Operator] = {
     ),
     "Softmax": Operator(axes=_ONE, axis=-1, ends=(0.0, 1.0), few_large=True, hides=0),
     # --- Comparisons, and what finds places ---
-    "And": Operator(axes=_ELEMENTWISE, narrows=True),
+    "And": _elementwise(narrows=True),
     "ArgMax": Operator(axes=_ONE, decides=(0,), picks=Picks.PLACES, shows=Shown.PLACES),
     "ArgMin": Operator(axes=_ONE, decides=(0,), picks=Picks.PLACES, shows=Shown.PLACES),
-    "Equal": Operator(axes=_ELEMENTWISE, decides=(0, 1), compares=True, shows=Shown.MASK),
-    "Greater": Operator(axes=_ELEMENTWISE, decides=(0, 1), compares=True, shows=Shown.BEYOND),
-    "GreaterOrEqual": Operator(axes=_ELEMENTWISE, decides=(0, 1), compares=True, shows=Shown.BEYOND),
-    "IsInf": Operator(axes=_ELEMENTWISE, decides=(0,)),
-    "IsNaN": Operator(axes=_ELEMENTWISE),
-    "Less": Operator(axes=_ELEMENTWISE, decides=(0, 1), compares=True, shows=Shown.BEYOND),
-    "LessOrEqual": Operator(axes=_ELEMENTWISE, decides=(0, 1), compares=True, shows=Shown.BEYOND),
+    "Equal": _elementwise(decides=(0, 1), compares=True, shows=Shown.MASK),
+    **_alike(
+        _elementwise(decides=(0, 1), compares=True, shows=Shown.BEYOND),
+        "Greater",
+        "GreaterOrEqual",
+        "Less",
+        "LessOrEqual",
+    ),
+    "IsInf": _elementwise(decides=(0,)),
+    **_alike(_elementwise(), "IsNaN", "Not", "Or", "Xor"),
     "NonMaxSuppression": Operator(decides=(0, 1), picks=Picks.ELEMENTS, shows=Shown.ROWS, open_size=True),
     "NonZero": Operator(decides=(0,), picks=Picks.ELEMENTS, shows=Shown.COLUMNS, open_size=True),
-    "Not": Operator(axes=_ELEMENTWISE),
     "OneHot": Operator(decides=(0, 1)),
-    "Or": Operator(axes=_ELEMENTWISE),
-    "Xor": Operator(axes=_ELEMENTWISE),
     # --- Shapes and constants ---
-    "Constant": Operator(),
-    "ConstantOfShape": Operator(),
-    "EyeLike": Operator(),
+    **_alike(Operator(), "Constant", "ConstantOfShape", "EyeLike"),
     "Range": Operator(decides=(0, 1, 2)),
     "Shape": Operator(reads_shape=True),
     "Size": Operator(reads_shape=True),
     # --- Random numbers ---
-    "Bernoulli": Operator(random=True),
-    "Multinomial": Operator(random=True),
-    "RandomNormal": Operator(random=True),
-    "RandomNormalLike": Operator(random=True),
-    "RandomUniform": Operator(random=True),
-    "RandomUniformLike": Operator(random=True),
+    **_alike(
+        Operator(random=True),
+        "Bernoulli",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+    ),
     # --- Sequences, optional values and graphs inside nodes ---
-    "ConcatFromSequence": Operator(),
-    "If": Operator(),
-    "Loop": Operator(),
-    "Optional": Operator(no_tensors=True),
-    "OptionalGetElement": Operator(),
-    "OptionalHasElement": Operator(),
-    "Scan": Operator(),
-    "SequenceAt": Operator(),
-    "SequenceConstruct": Operator(no_tensors=True),
-    "SequenceEmpty": Operator(no_tensors=True),
-    "SequenceErase": Operator(no_tensors=True),
-    "SequenceInsert": Operator(no_tensors=True),
-    "SequenceLength": Operator(),
-    "SequenceMap": Operator(no_tensors=True),
-    "SplitToSequence": Operator(no_tensors=True),
+    **_alike(
+        Operator(),
+        "ConcatFromSequence",
+        "If",
+        "Loop",
+        "OptionalGetElement",
+        "OptionalHasElement",
+        "Scan",
+        "SequenceAt",
+        "SequenceLength",
+    ),
+    **_alike(
+        Operator(no_tensors=True),
+        "Optional",
+        "SequenceConstruct",
+        "SequenceEmpty",
+        "SequenceErase",
+        "SequenceInsert",
+        "SequenceMap",
+        "SplitToSequence",
+    ),
     # --- Bits, signals, texts and losses, of which nothing is known that matters here ---
-    "BitCast": Operator(),
-    "BitShift": Operator(axes=_ELEMENTWISE),
-    "BitwiseAnd": Operator(axes=_ELEMENTWISE),
-    "BitwiseNot": Operator(axes=_ELEMENTWISE),
-    "BitwiseOr": Operator(axes=_ELEMENTWISE),
-    "BitwiseXor": Operator(axes=_ELEMENTWISE),
-    "BlackmanWindow": Operator(),
-    "Col2Im": Operator(),
+    **_alike(
+        Operator(),
+        "BitCast",
+        "BlackmanWindow",
+        "Col2Im",
+        "HammingWindow",
+        "HannWindow",
+        "ImageDecoder",
+        "MelWeightMatrix",
+        "NegativeLogLikelihoodLoss",
+        "RegexFullMatch",
+        "RotaryEmbedding",
+        "StringConcat",
+        "StringNormalizer",
+        "StringSplit",
+        "TfIdfVectorizer",
+    ),
+    **_alike(_elementwise(), "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"),
     "DFT": Operator(loses_in_fp16="sums"),
-    "HammingWindow": Operator(),
-    "HannWindow": Operator(),
-    "ImageDecoder": Operator(),
-    "MelWeightMatrix": Operator(),
-    "NegativeLogLikelihoodLoss": Operator(),
-    "RegexFullMatch": Operator(),
-    "RotaryEmbedding": Operator(),
     "STFT": Operator(loses_in_fp16="sums"),
     "SoftmaxCrossEntropyLoss": Operator(loses_in_fp16="takes a logarithm"),
-    "StringConcat": Operator(),
-    "StringNormalizer": Operator(),
-    "StringSplit": Operator(),
-    "TfIdfVectorizer": Operator(),
     # --- What ONNX once tried ---
-    "ImageScaler": Operator(stand_in="Identity", runs_below=10),
-    "ParametricSoftplus": Operator(stand_in="Identity", runs_below=10),
-    "ScaledTanh": Operator(stand_in="Identity", runs_below=10),
+    **_alike(
+        Operator(stand_in="Identity", runs_below=10), "ImageScaler", "ParametricSoftplus", "ScaledTanh"
+    ),
 }
 
 #: The operators of ONNX Runtime's own domain.
 _RUNTIME: Mapping[str, Operator] = {
-    "BiasGelu": Operator(stand_in="Identity"),
+    **_alike(Operator(stand_in="Identity"), "BiasGelu", "FastGelu", "Gelu", "QuickGelu"),
     "DequantizeLinear": Operator(half_of_pair=True),
     "DynamicQuantizeLSTM": Operator(integers=Integers.RUN_TIME_SCALES),
     "DynamicQuantizeMatMul": Operator(integers=Integers.RUN_TIME_SCALES, integer_weights=(1, 3)),
-    "FastGelu": Operator(stand_in="Identity"),
     "FusedConv": Operator(
         product=Product.CONVOLUTION, no_pairs=_FROM_OPTIMIZER, stand_in="Conv", weights=(1,)
     ),
     "FusedGemm": Operator(
         product=Product.MATRICES, no_pairs=_FROM_OPTIMIZER, stand_in="Gemm", weights=(0, 1)
     ),
-    "Gelu": Operator(stand_in="Identity"),
     "MatMulIntegerToFloat": Operator(integers=Integers.RUN_TIME_SCALES, integer_weights=(1, 5)),
     "QAttention": Operator(integers=Integers.CONSTANT_SCALES, integer_weights=(1, 7)),
-    "QGemm": Operator(integers=Integers.CONSTANT_SCALES),
-    "QLinearAdd": Operator(integers=Integers.CONSTANT_SCALES),
-    "QLinearAveragePool": Operator(integers=Integers.CONSTANT_SCALES),
-    "QLinearConcat": Operator(integers=Integers.CONSTANT_SCALES),
-    "QLinearGlobalAveragePool": Operator(integers=Integers.CONSTANT_SCALES),
-    "QLinearLeakyRelu": Operator(integers=Integers.CONSTANT_SCALES),
-    "QLinearMul": Operator(integers=Integers.CONSTANT_SCALES),
-    "QLinearReduceMean": Operator(integers=Integers.CONSTANT_SCALES),
-    "QLinearSigmoid": Operator(integers=Integers.CONSTANT_SCALES),
-    "QLinearSoftmax": Operator(integers=Integers.CONSTANT_SCALES),
-    "QLinearWhere": Operator(integers=Integers.CONSTANT_SCALES),
+    **_alike(
+        Operator(integers=Integers.CONSTANT_SCALES),
+        "QGemm",
+        "QLinearAdd",
+        "QLinearAveragePool",
+        "QLinearConcat",
+        "QLinearGlobalAveragePool",
+        "QLinearLeakyRelu",
+        "QLinearMul",
+        "QLinearReduceMean",
+        "QLinearSigmoid",
+        "QLinearSoftmax",
+        "QLinearWhere",
+    ),
     "QuantizeLinear": Operator(half_of_pair=True, weights=(0,)),
-    "QuickGelu": Operator(stand_in="Identity"),
     "SkipLayerNormalization": Operator(stand_in="Identity", weights=()),
 }
 

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
+from calibrators.checks import FilePath
 from calibrators.errors import TrtInt8Error
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ MOST_MEMORY = 768 << 20
 
 #: Bytes that are read at once of what has no size.
 _PIECE = 1 << 20
+
+#: Names of what was opened for this process before it began.
+_CONNECTED = re.compile(r"/dev/stdin\Z|/dev/fd/|/proc/self/fd/")
 
 #: A number of things that fits an int64.
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -140,9 +144,7 @@ def decoding(wrong: str, error_type: type[TrtInt8Error], advice: str) -> Iterato
         raise error_type(f"{wrong} ({error}); {advice}") from error
 
 
-def open_file(
-    path: str | os.PathLike[str], most_bytes: int | None = None, *, follow_link: bool = True
-) -> BufferedReader:
+def open_file(path: FilePath, most_bytes: int | None = None, *, follow_link: bool = True) -> BufferedReader:
     """Opens a regular file for reading; nothing else is opened, and nothing is waited for.
 
     Args:
@@ -157,9 +159,7 @@ def open_file(
     return _opened(path, most_bytes, pipes=False, follow_link=follow_link)
 
 
-def read_bytes(
-    path: str | os.PathLike[str], most_bytes: int | None = None, *, follow_link: bool = True
-) -> bytes:
+def read_bytes(path: FilePath, most_bytes: int | None = None, *, follow_link: bool = True) -> bytes:
     """Reads a file of a limited size.
 
     A pipe is read as well where its name says that the user has connected it to this process:
@@ -187,9 +187,7 @@ def read_bytes(
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _opened(
-    path: str | os.PathLike[str], most_bytes: int | None, *, pipes: bool, follow_link: bool
-) -> BufferedReader:
+def _opened(path: FilePath, most_bytes: int | None, *, pipes: bool, follow_link: bool) -> BufferedReader:
     # Without O_NONBLOCK, to open a named pipe takes for ever where nobody writes into it.
     names = ("O_NONBLOCK", "O_NOCTTY", "O_BINARY", *(() if follow_link else ("O_NOFOLLOW",)))
     flags = sum(getattr(os, name, 0) for name in names)
@@ -201,7 +199,7 @@ def _opened(
         found = os.fstat(descriptor)
         if stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
-        if pipes and stat.S_ISFIFO(found.st_mode) and _is_connected(os.fspath(path)):
+        if pipes and stat.S_ISFIFO(found.st_mode) and _CONNECTED.match(os.fspath(path)):
             os.set_blocking(descriptor, True)
         elif not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "it is a pipe, a device or a socket, and no file", os.fspath(path))
@@ -211,11 +209,6 @@ def _opened(
     except BaseException:
         os.close(descriptor)
         raise
-
-
-def _is_connected(path: str) -> bool:
-    """True if a name is that of something that was opened for this process before it began."""
-    return path == "/dev/stdin" or path.startswith(("/dev/fd/", "/proc/self/fd/"))
 
 
 def _too_large(most_bytes: int) -> RecordError:
@@ -290,7 +283,7 @@ def _memory(data: bytes) -> int:
     return text + 250 * containers + 60 * (data.count(b'"') // 2) + 40 * (data.count(b",") + containers)
 
 
-def read(path: str | os.PathLike[str]) -> object:
+def read(path: FilePath) -> object:
     """Reads a JSON file; see :func:`read_bytes` and :func:`parse`.
 
     Raises:

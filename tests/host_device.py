@@ -16,8 +16,12 @@ FRESH, FREED = 0xCD, 0xDD
 
 class HostBuffer:
     def __init__(self, device, nbytes):
-        self.memory = (ctypes.c_uint8 * max(1, nbytes))(*[FRESH] * max(1, nbytes))
-        self.pointer = self.address = ctypes.addressof(self.memory)
+        owner = (ctypes.c_uint8 * (nbytes + 256))()
+        self.pointer = self.address = -(-ctypes.addressof(owner) // 256) * 256  # as CUDA aligns it
+        self.memory = (ctypes.c_uint8 * max(1, nbytes)).from_buffer(
+            owner, self.pointer - ctypes.addressof(owner)
+        )
+        ctypes.memset(self.pointer, FRESH, len(self.memory))
         self.nbytes = nbytes
         self.device, self.alive = device, True
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from calibrators.cuda.device import (
+    Buffer,
     Device,
-    DeviceBuffer,
     Event,
     Graph,
     PinnedBuffer,
     Stream,
+    TensorMemory,
     capture,
     context_problem,
     current_device,
@@ -30,12 +31,13 @@ from calibrators.cuda.opening import open_device
 from calibrators.cuda.turns import turn_on_gpu
 
 __all__ = [
+    "Buffer",
     "Device",
-    "DeviceBuffer",
     "Event",
     "Graph",
     "PinnedBuffer",
     "Stream",
+    "TensorMemory",
     "capture",
     "check_ordinal",
     "compute_capability",

@@ -1,6 +1,7 @@
 """What the rest of the project needs of a GPU: memory, streams, contexts and graphs.
 
-One interface stands over PyCUDA and over the driver by itself. Everything happens in the device's primary
+A GPU here is reached through NVIDIA's driver by itself, which needs no Python package for CUDA and no
+toolkit; ``pycuda_device.py`` beside it reaches it through PyCUDA. Everything happens in the device's primary
 context. CUDA's runtime, PyTorch and CuPy use the same one, so pointers pass between them and us. Other
 contexts, like that of ``pycuda.autoinit``, cannot use its memory. Graphs are made through the driver, because
 PyCUDA has no calls for them.
@@ -11,184 +12,26 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.cuda.driver import call, check_ordinal, status_of
-from calibrators.errors import EngineError
-
-
-class DeviceBuffer(Protocol):
-    """Memory on the GPU."""
-
-    @property
-    def pointer(self) -> int:
-        """Its device address."""
-        ...
-
-    @property
-    def nbytes(self) -> int:
-        """Its size."""
-        ...
-
-    def free(self) -> None:
-        """Gives it back; a second time does nothing."""
-        ...
-
-
-class PinnedBuffer(Protocol):
-    """Page-locked host memory, from which copies run beside computation."""
-
-    @property
-    def array(self) -> NDArray[np.uint8]:
-        """The memory as bytes; not to be touched after :meth:`free`."""
-        ...
-
-    @property
-    def address(self) -> int:
-        """Its host address."""
-        ...
-
-    def free(self) -> None:
-        """Gives it back; a second time does nothing."""
-        ...
-
-
-class Stream(Protocol):
-    """A queue of work on the GPU that waits for no other one unless it is asked to.
-
-    It is a non-blocking stream: work on the legacy default stream, where PyTorch's default is, neither waits
-    for it nor is waited for. So it can be captured as a graph while other threads use that one.
-    """
-
-    @property
-    def raw(self) -> Any:
-        """What PyCUDA, or the driver, has for it."""
-        ...
-
-    @property
-    def handle(self) -> int:
-        """The ``CUstream`` as an integer, as TensorRT takes it."""
-        ...
-
-    def synchronize(self) -> None:
-        """Waits until everything in the queue is done."""
-        ...
-
-    def free(self) -> None:
-        """Gives it back; a second time does nothing."""
-        ...
-
-
-class Event(Protocol):
-    """A mark in a stream."""
-
-    @property
-    def raw(self) -> Any:
-        """What PyCUDA, or the driver, has for it."""
-        ...
-
-    def record(self, stream: Stream) -> None:
-        """Puts the mark behind what is in the stream now."""
-        ...
-
-    def synchronize(self) -> None:
-        """Waits until the mark is reached."""
-        ...
-
-    def reached(self) -> bool:
-        """Whether the mark is reached."""
-        ...
-
-    def milliseconds_since(self, earlier: Event) -> float:
-        """GPU time between two marks, both of them reached."""
-        ...
-
-
-class Device(Protocol):
-    """One GPU. Calls must run inside a ``with device.active():`` block, unless they say otherwise.
-
-    Streams that work is queued on are given by their handles, since they may be those of other libraries.
-    """
-
-    @property
-    def ordinal(self) -> int:
-        """Its index in CUDA's order."""
-        ...
-
-    def active(self) -> AbstractContextManager[None]:
-        """Makes the primary context current in this thread, and afterwards the one that was before.
-
-        One object can be entered again and again, by any thread. This call itself needs no block.
-        """
-        ...
-
-    def context_problem(self) -> str | None:
-        """Why work in this thread cannot use the GPU's memory, in a clause; None where it can.
-
-        It is asked outside of a block, about the context that is current there.
-        """
-        ...
-
-    def allocate(self, nbytes: int) -> DeviceBuffer:
-        """Memory on the GPU.
-
-        Raises:
-            GpuMemoryError: There is not enough.
-        """
-        ...
-
-    def allocate_pinned(self, nbytes: int) -> PinnedBuffer:
-        """Page-locked host memory.
-
-        Raises:
-            GpuMemoryError: There is not enough.
-        """
-        ...
-
-    def new_stream(self) -> Stream:
-        """A stream of its own."""
-        ...
-
-    def new_event(self) -> Event:
-        """An event that takes the time."""
-        ...
-
-    def upload(self, target: int, source: int, nbytes: int, stream: int) -> None:
-        """Queues a copy of host memory, which must stay as it is until then, to a device address."""
-        ...
-
-    def download(self, target: int, source: int, nbytes: int, stream: int) -> None:
-        """Queues a copy from a device address to host memory."""
-        ...
-
-    def copy(self, target: int, source: int, nbytes: int, stream: int) -> None:
-        """Queues a copy from one device address to another."""
-        ...
-
-    def wait_for_stream(self, waiting: int, producing: int) -> None:
-        """Makes what is queued on a stream from now on wait for what is in another one now.
-
-        Args:
-            waiting: Handle of the stream that waits.
-            producing: Handle of the other one, which may be of another library; 1 is the legacy default
-                stream.
-        """
-        ...
-
-    def pointer_problem(self, pointer: int) -> str | None:
-        """Why the GPU cannot use an address, in words that follow "is"; None where it can."""
-        ...
-
-    def memory(self) -> tuple[int, int]:
-        """Free and total bytes of the GPU's memory."""
-        ...
+from calibrators.cuda.driver import (
+    call,
+    check_ordinal,
+    copy,
+    download,
+    failure,
+    prepared,
+    status_of,
+    upload,
+    wait_for_stream,
+)
+from calibrators.errors import EngineError, GpuMemoryError
 
 
 class Active:
@@ -207,13 +50,266 @@ class Active:
     def __enter__(self) -> None:
         self._push()
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._pop()
+
+
+# Values in cuda.h.
+_NON_BLOCKING = ctypes.c_uint(1)
+_NO_FLAGS = ctypes.c_uint(0)
+_OUT_OF_MEMORY = 2
+_NOT_READY = 600
+
+
+class Buffer:
+    """Memory on the GPU.
+
+    Attributes:
+        pointer: Its device address.
+        nbytes: Its size.
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        self.pointer = _allocated("cuMemAlloc_v2", ctypes.c_uint64(), nbytes, "the GPU")
+        self.nbytes = nbytes
+
+    def free(self) -> None:
+        """Gives it back; a second time does nothing."""
+        if self.pointer:
+            call("cuMemFree_v2", ctypes.c_uint64(self.pointer))
+            self.pointer = 0
+
+
+class PinnedBuffer:
+    """Page-locked host memory, from which copies run beside computation.
+
+    Attributes:
+        address: Its host address.
+        array: The memory as bytes; not to be touched after :meth:`free`.
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        where = "page-locked host memory"
+        self.address = _allocated("cuMemHostAlloc", ctypes.c_void_p(), nbytes, where, _NO_FLAGS)
+        memory = (ctypes.c_uint8 * max(1, nbytes)).from_address(self.address)
+        self.array: NDArray[np.uint8] = np.frombuffer(memoryview(memory), np.uint8)[:nbytes]
+
+    def free(self) -> None:
+        """Gives it back; a second time does nothing."""
+        if self.address:
+            call("cuMemFreeHost", ctypes.c_void_p(self.address))
+            self.address = 0
+
+
+def _allocated(function: str, address: Any, nbytes: int, where: str, *flags: object) -> int:
+    """Allocates memory, and returns its address.
+
+    Raises:
+        GpuMemoryError: There is no room.
+        EngineError: Any other failure.
+    """
+    status = status_of(function, ctypes.byref(address), ctypes.c_size_t(max(1, nbytes)), *flags)
+    if status == _OUT_OF_MEMORY:
+        raise out_of_memory(nbytes, where)
+    if status:
+        raise failure(function, status)
+    return address.value or 0
+
+
+def out_of_memory(nbytes: int, where: str) -> GpuMemoryError:
+    """The error for memory that there is no room for."""
+    return GpuMemoryError(
+        f"cannot allocate {nbytes / 1e6:.1f} MB of {where}; use a smaller batch or free some memory"
+    )
+
+
+class Stream:
+    """A queue of work on the GPU that waits for no other one unless it is asked to.
+
+    It is a non-blocking stream: work on the legacy default stream, where PyTorch's default is, neither waits
+    for it nor is waited for. So it can be captured as a graph while other threads use that one.
+
+    Attributes:
+        raw: What PyCUDA, or the driver, has for it.
+        handle: The ``CUstream`` as an integer, as TensorRT takes it.
+    """
+
+    def __init__(self) -> None:
+        stream = ctypes.c_void_p()
+        call("cuStreamCreate", ctypes.byref(stream), _NON_BLOCKING)
+        self.raw: Any = stream.value or 0
+        self.handle: int = self.raw
+
+    def synchronize(self) -> None:
+        """Waits until everything in the queue is done."""
+        call("cuStreamSynchronize", ctypes.c_void_p(self.handle))
+
+    def free(self) -> None:
+        """Gives it back; a second time does nothing."""
+        if self.handle:
+            call("cuStreamDestroy_v2", ctypes.c_void_p(self.handle))
+            self.raw = self.handle = 0
+
+
+class Event:
+    """A mark in a stream, which takes the time.
+
+    Attributes:
+        raw: What PyCUDA, or the driver, has for it.
+    """
+
+    def __init__(self) -> None:
+        event = ctypes.c_void_p()
+        call("cuEventCreate", ctypes.byref(event), _NO_FLAGS)
+        self.raw: Any = event.value or 0
+
+    def record(self, stream: Stream) -> None:
+        """Puts the mark behind what is in the stream now."""
+        call("cuEventRecord", ctypes.c_void_p(self.raw), ctypes.c_void_p(stream.handle))
+
+    def synchronize(self) -> None:
+        """Waits until the mark is reached."""
+        call("cuEventSynchronize", ctypes.c_void_p(self.raw))
+
+    def reached(self) -> bool:
+        """Whether the mark is reached."""
+        status = status_of("cuEventQuery", ctypes.c_void_p(self.raw))
+        if status not in (0, _NOT_READY):
+            raise failure("cuEventQuery", status)
+        return not status
+
+    def milliseconds_since(self, earlier: Event) -> float:
+        """GPU time between two marks, both of them reached."""
+        milliseconds = ctypes.c_float()
+        marks = ctypes.c_void_p(earlier.raw), ctypes.c_void_p(self.raw)
+        call("cuEventElapsedTime", ctypes.byref(milliseconds), *marks)
+        return milliseconds.value
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            call("cuEventDestroy_v2", ctypes.c_void_p(self.raw))
+
+
+class Device:
+    """One GPU, through the driver by itself. Calls must run inside a ``with device.active():`` block.
+
+    Streams that work is queued on are given by their handles, since they may be those of other libraries.
+
+    Args:
+        ordinal: Its index in CUDA's order.
+
+    Raises:
+        EngineError: The driver cannot use the GPU.
+    """
+
+    upload = staticmethod(upload)
+    download = staticmethod(download)
+    copy = staticmethod(copy)
+    wait_for_stream = staticmethod(wait_for_stream)
+
+    def __init__(self, ordinal: int) -> None:
+        self.ordinal = ordinal
+        # Never a context of our own: it would take the place of PyTorch's and CuPy's.
+        context = retained_context(ordinal)
+        push = prepared("cuCtxPushCurrent_v2", ctypes.c_void_p)
+        pop = prepared("cuCtxPopCurrent_v2", ctypes.c_void_p)
+        self._active = Active(lambda: push(context), lambda: pop(ctypes.byref(ctypes.c_void_p())))
+
+    def active(self) -> Active:
+        """Makes the primary context current in this thread, and afterwards the one that was before.
+
+        One object can be entered again and again, by any thread. This call itself needs no block.
+        """
+        return self._active
+
+    def context_problem(self) -> str | None:
+        """See :func:`context_problem`; it is asked outside of a block, about the context there."""
+        return context_problem(self.ordinal)
+
+    def pointer_problem(self, pointer: int) -> str | None:
+        """See :func:`pointer_problem`."""
+        return pointer_problem(pointer, self.ordinal)
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """Memory on the GPU.
+
+        Raises:
+            GpuMemoryError: There is not enough.
+        """
+        return Buffer(nbytes)
+
+    def allocate_pinned(self, nbytes: int) -> PinnedBuffer:
+        """Page-locked host memory.
+
+        Raises:
+            GpuMemoryError: There is not enough.
+        """
+        return PinnedBuffer(nbytes)
+
+    def new_stream(self) -> Stream:
+        """A stream of its own."""
+        return Stream()
+
+    def new_event(self) -> Event:
+        """An event that takes the time."""
+        return Event()
+
+    def memory(self) -> tuple[int, int]:
+        """Free and total bytes of the GPU's memory."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value, total.value
+
+
+@dataclass
+class TensorMemory:
+    """Memory of one tensor on the GPU and on the host, which grows where needed.
+
+    Attributes:
+        device: The GPU.
+    """
+
+    device: Device
+    _buffer: Buffer | None = field(default=None, repr=False)
+    _pinned: PinnedBuffer | None = field(default=None, repr=False)
+
+    @property
+    def pointer(self) -> int:
+        """The device address; 0 before :meth:`reserve`."""
+        return self._buffer.pointer if self._buffer else 0
+
+    @property
+    def address(self) -> int:
+        """The address of the page-locked memory; 0 before :meth:`reserve_pinned`."""
+        return self._pinned.address if self._pinned else 0
+
+    def reserve(self, nbytes: int) -> int:
+        """Reserves at least ``nbytes`` bytes on the GPU; returns the device address."""
+        # TensorRT needs an address for empty tensors, too.
+        nbytes = max(1, nbytes)
+        if self._buffer is None or self._buffer.nbytes < nbytes:
+            if self._buffer:
+                self._buffer.free()
+            self._buffer = None
+            self._buffer = self.device.allocate(nbytes)
+        return self._buffer.pointer
+
+    def reserve_pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Reserves page-locked memory for an array; returns the array."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        if self._pinned is None or self._pinned.array.nbytes < nbytes:
+            if self._pinned:
+                self._pinned.free()
+            self._pinned = None
+            self._pinned = self.device.allocate_pinned(max(1, nbytes))
+        return self._pinned.array[:nbytes].view(dtype).reshape(shape)
+
+    def free(self) -> None:
+        """Frees the memory on the GPU and on the host."""
+        for memory in (self._buffer, self._pinned):
+            if memory:
+                memory.free()
+        self._buffer = self._pinned = None
 
 
 # Values of CUpointer_attribute in cuda.h.
@@ -223,9 +319,8 @@ _ATTRIBUTE_DEVICE_ORDINAL = 9
 _WITH_PYCUDA = "with PyCUDA, import pycuda.autoprimaryctx in place of pycuda.autoinit"
 
 
-@contextlib.contextmanager
-def primary_context(ordinal: int) -> Iterator[None]:
-    """Makes a GPU's primary context current in this thread, and afterwards the one that was before.
+def primary_context(ordinal: int) -> Active:
+    """Makes a GPU's primary context current in this thread for a block, and then the one that was before.
 
     Args:
         ordinal: The GPU's index in CUDA's order.
@@ -235,11 +330,7 @@ def primary_context(ordinal: int) -> Iterator[None]:
         EngineError: The driver cannot use the GPU.
     """
     check_ordinal(ordinal)
-    call("cuCtxPushCurrent_v2", ctypes.c_void_p(retained_context(ordinal)))
-    try:
-        yield
-    finally:
-        call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+    return Device(ordinal).active()
 
 
 def current_device() -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -124,13 +124,24 @@ def take(value: Dlpack, stream: int) -> Imported:
         raise TypeError(f"the capsule of a {type(value).__name__} is of another version of DLPack")
     tensor = ctypes.cast(_get_pointer(capsule, _NAME), ctypes.POINTER(_ManagedTensor)).contents.tensor
     shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
-    contiguous = True
-    if tensor.strides:
-        dense = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-        pairs = zip(shape, dense, (tensor.strides[axis] for axis in range(tensor.ndim)), strict=True)
-        contiguous = not math.prod(shape) or all(size == 1 or want == has for size, want, has in pairs)
+    strides = [tensor.strides[axis] for axis in range(tensor.ndim)] if tensor.strides else None
+    contiguous = is_contiguous(shape, strides)
     pointer = (tensor.data or 0) + tensor.byte_offset
     return Imported(pointer, shape, _numpy_dtype(tensor.dtype), contiguous, capsule)
+
+
+def is_contiguous(shape: Sequence[int], strides: Sequence[int] | None, unit: int = 1) -> bool:
+    """Whether the elements of an array stand one after another.
+
+    Args:
+        shape: The dimensions.
+        strides: From one element to the next along each of them; None where the elements stand so.
+        unit: What an element counts in ``strides``.
+    """
+    if strides is None or not math.prod(shape):
+        return True
+    pairs = enumerate(zip(shape, strides, strict=True))
+    return all(size == 1 or stride == unit * math.prod(shape[axis + 1 :]) for axis, (size, stride) in pairs)
 
 
 def give(pointer: int, shape: tuple[int, ...], dtype: np.dtype[Any], device: int, owner: object) -> object:

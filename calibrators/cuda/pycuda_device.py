@@ -9,11 +9,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import pycuda.driver as cuda
-from numpy.typing import NDArray
 
-from calibrators.cuda.device import Active, Event, Stream, context_problem, pointer_problem
-from calibrators.cuda.driver import copy, download, upload, wait_for_stream
-from calibrators.errors import EngineError, GpuMemoryError
+from calibrators.cuda.device import Active, Buffer, Device, Event, PinnedBuffer, Stream, out_of_memory
+from calibrators.errors import EngineError
 
 # CU_STREAM_NON_BLOCKING in cuda.h; PyCUDA has no name for it.
 _NON_BLOCKING = 1
@@ -37,44 +35,43 @@ def _translated(method: Callable[_Parameters, _Result]) -> Callable[_Parameters,
     return wrapper
 
 
-class _Buffer:
+@_translated
+def _allocated(allocate: Callable[..., Any], nbytes: int, where: str, *kind: type) -> Any:
+    try:
+        return allocate(max(1, nbytes), *kind)
+    except cuda.MemoryError as error:
+        raise out_of_memory(nbytes, where) from error
+
+
+class _Memory:
+    _allocation: Any
+
     @_translated
+    def free(self) -> None:
+        if self._allocation is not None:
+            self._allocation.free()
+            self._allocation = None
+
+
+class _Buffer(_Memory, Buffer):
     def __init__(self, nbytes: int) -> None:
-        try:
-            self._allocation: Any = cuda.mem_alloc(max(1, nbytes))
-        except cuda.MemoryError as error:
-            raise GpuMemoryError(_out_of_memory(nbytes, "the GPU")) from error
+        self._allocation = _allocated(cuda.mem_alloc, nbytes, "the GPU")
         self.pointer = int(self._allocation)
         self.nbytes = nbytes
 
-    @_translated
-    def free(self) -> None:
-        if self._allocation is not None:
-            self._allocation.free()
-            self._allocation = None
 
-
-class _Pinned:
-    @_translated
+class _Pinned(_Memory, PinnedBuffer):
     def __init__(self, nbytes: int) -> None:
-        try:
-            self.array: NDArray[np.uint8] = cuda.pagelocked_empty(max(1, nbytes), np.uint8)[:nbytes]
-        except cuda.MemoryError as error:
-            raise GpuMemoryError(_out_of_memory(nbytes, "page-locked host memory")) from error
-        self._allocation: Any = self.array.base.base
+        where = "page-locked host memory"
+        self.array = _allocated(cuda.pagelocked_empty, nbytes, where, np.uint8)[:nbytes]
+        self._allocation = self.array.base.base  # type: ignore[union-attr]  # a view has a base
         self.address = self.array.ctypes.data
 
-    @_translated
-    def free(self) -> None:
-        if self._allocation is not None:
-            self._allocation.free()
-            self._allocation = None
 
-
-class _Stream:
+class _Stream(Stream):
     @_translated
     def __init__(self) -> None:
-        self.raw: Any = cuda.Stream(_NON_BLOCKING)
+        self.raw = cuda.Stream(_NON_BLOCKING)
         self.handle = int(self.raw.handle)
 
     @_translated
@@ -86,11 +83,11 @@ class _Stream:
         self.raw = None
 
 
-class _Event:
+class _Event(Event):
     @_translated
     def __init__(self, active: Active) -> None:
         self._active = active
-        self.raw: Any = cuda.Event()
+        self.raw = cuda.Event()
 
     def __del__(self) -> None:
         # PyCUDA destroys it with the object, but not in a thread where its context is neither current nor was
@@ -115,47 +112,34 @@ class _Event:
         return float(self.raw.time_since(earlier.raw))
 
 
-class PycudaDevice:
-    """Fills :class:`calibrators.cuda.Device`."""
-
-    allocate = _Buffer
-    allocate_pinned = _Pinned
-    new_stream = _Stream
-    upload = staticmethod(upload)
-    download = staticmethod(download)
-    copy = staticmethod(copy)
-    wait_for_stream = staticmethod(wait_for_stream)
+class PycudaDevice(Device):
+    """The same as its base, and PyCUDA's own objects, for programs that use PyCUDA as well."""
 
     @_translated
     def __init__(self, ordinal: int) -> None:
         cuda.init()
         self.ordinal = ordinal
-        # Never a context of our own: it would take the place of PyTorch's and CuPy's.
         context = cuda.Device(ordinal).retain_primary_context()
         self._active = Active(_translated(context.push), _translated(cuda.Context.pop))
 
-    def active(self) -> Active:
+    def allocate(self, nbytes: int) -> Buffer:
         """See :class:`calibrators.cuda.Device`."""
-        return self._active
+        return _Buffer(nbytes)
 
-    def new_event(self) -> _Event:
+    def allocate_pinned(self, nbytes: int) -> PinnedBuffer:
+        """See :class:`calibrators.cuda.Device`."""
+        return _Pinned(nbytes)
+
+    def new_stream(self) -> Stream:
+        """See :class:`calibrators.cuda.Device`."""
+        return _Stream()
+
+    def new_event(self) -> Event:
         """See :class:`calibrators.cuda.Device`."""
         return _Event(self._active)
-
-    def context_problem(self) -> str | None:
-        """See :class:`calibrators.cuda.Device`."""
-        return context_problem(self.ordinal)
-
-    def pointer_problem(self, pointer: int) -> str | None:
-        """See :class:`calibrators.cuda.Device`."""
-        return pointer_problem(pointer, self.ordinal)
 
     @_translated
     def memory(self) -> tuple[int, int]:
         """See :class:`calibrators.cuda.Device`."""
         free, total = cuda.mem_get_info()
         return int(free), int(total)
-
-
-def _out_of_memory(nbytes: int, where: str) -> str:
-    return f"cannot allocate {nbytes / 1e6:.1f} MB of {where}; use a smaller batch or free some memory"

@@ -6,11 +6,13 @@ in this process, or by a worker that was sent a shard and reads it with the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import chain, islice
+from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -18,13 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.checks import warn_user
-from calibrators.data.feeds import LABELS, FeedDict, OneSample, batch_rows, is_float
+from calibrators.data.feeds import LABELS, FedAndLabels, FeedDict, NameOf, OneSample, is_float, samples_in
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import DEFAULT_BATCH_SIZE, CalibratedInputs, DataOptions
+from calibrators.data.inputs import DEFAULT_BATCH_SIZE, CalibratedInputs, DataOptions, Indices
 from calibrators.data.samples import NamesOfPart, numbered
 from calibrators.errors import Argument, CalibrationDataError, counted
 
 _Batch = TypeVar("_Batch")
+_Piece = TypeVar("_Piece")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -49,7 +52,7 @@ class Source:
     count: int | None = None
     labels: NDArray[Any] | None = field(default=None, repr=False)
     class_names: tuple[str, ...] | None = None
-    name_of: Callable[[int], str] = field(default=numbered, repr=False)
+    name_of: NameOf = field(default=numbered, repr=False)
     is_single: bool = False
     passes_on: bool = False
     is_random: bool = False
@@ -71,7 +74,7 @@ class Source:
         """How many samples a batch has."""
         raise NotImplementedError
 
-    def read(self, batch: Any) -> tuple[FeedDict, NDArray[Any] | None]:
+    def read(self, batch: Any) -> FedAndLabels:
         """What the model is fed, and the labels where they are stored with the samples.
 
         Raises:
@@ -86,7 +89,7 @@ class Source:
     def boxes(
         self,
         labels: Any,
-        order: NDArray[np.intp],  # noqa: ARG002  # images need it
+        order: Indices,  # noqa: ARG002  # images need it
         preprocessing: Preprocessing | None,  # noqa: ARG002
     ) -> NDArray[Any]:
         """The boxes of images in a file of COCO's instances.
@@ -118,7 +121,7 @@ class IndexedSource(Source):
         """Begins a pass over the samples."""
         return self.batches_of(np.arange(self.count or 0), size)
 
-    def batches_of(self, order: NDArray[np.intp], size: int | None) -> Iterator[Any]:
+    def batches_of(self, order: Indices, size: int | None) -> Iterator[Any]:
         """Begins a pass over some samples.
 
         Args:
@@ -128,7 +131,7 @@ class IndexedSource(Source):
         size = 1 if self.is_single else size or DEFAULT_BATCH_SIZE
         return (self.batch(order[first : first + size]) for first in range(0, len(order), size))
 
-    def batch(self, indices: NDArray[np.intp]) -> Any:
+    def batch(self, indices: Indices) -> Any:
         """What is needed to read some samples elsewhere."""
         return indices
 
@@ -144,7 +147,7 @@ class IndexedSource(Source):
         """Whether a sample cannot be read."""
         return False
 
-    def taken(self, order: NDArray[np.intp], **changed: Any) -> IndexedSource | _Taken:
+    def taken(self, order: Indices, **changed: Any) -> IndexedSource | _Taken:
         """Takes some of the samples.
 
         Args:
@@ -172,10 +175,16 @@ class AtPath(IndexedSource):
     opens: Callable[[Path], IndexedSource] = field(repr=False)
     opened: IndexedSource | None = field(repr=False)
 
+    @classmethod
+    def of(cls, path: str | PathLike[str], opens: Callable[[Path], IndexedSource]) -> AtPath:
+        """Opens a path."""
+        opened = opens(Path(path))
+        return cls(str(Path(path).absolute()), opens, opened, **facts(opened))
+
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "opened": None}
 
-    def read(self, batch: NDArray[np.intp]) -> tuple[FeedDict, NDArray[Any] | None]:
+    def read(self, batch: Indices) -> FedAndLabels:
         """What the model is fed, and the labels where they are stored with the samples.
 
         Raises:
@@ -185,9 +194,7 @@ class AtPath(IndexedSource):
         source = self._opened_here()
         return source.read(source.batch(batch))
 
-    def boxes(
-        self, labels: Any, order: NDArray[np.intp], preprocessing: Preprocessing | None
-    ) -> NDArray[Any]:
+    def boxes(self, labels: Any, order: Indices, preprocessing: Preprocessing | None) -> NDArray[Any]:
         """The boxes of images in a file of COCO's instances."""
         return self._opened_here().boxes(labels, order, preprocessing)
 
@@ -229,10 +236,9 @@ class Feeds(Source):
 
     def samples(self, batch: FeedDict) -> int:
         """How many samples a feed dict has; 1 where its arrays do not share axis 0."""
-        rows = batch_rows(batch)
-        return 1 if rows is None else rows
+        return samples_in(batch)
 
-    def read(self, batch: FeedDict) -> tuple[FeedDict, NDArray[Any] | None]:
+    def read(self, batch: FeedDict) -> FedAndLabels:
         """The feed dict, and the labels where it has any."""
         labels = batch.get(LABELS) if self.labelled else None
         if labels is not None:
@@ -261,7 +267,7 @@ class Around(Source):
         """How many samples a batch has."""
         return self.source.samples(batch)
 
-    def read(self, batch: Any) -> tuple[FeedDict, NDArray[Any] | None]:
+    def read(self, batch: Any) -> FedAndLabels:
         """What the model is fed, and the labels where they are stored with the samples."""
         return self.source.read(batch)
 
@@ -276,7 +282,7 @@ class _Taken(Around):
     """
 
     source: IndexedSource
-    order: NDArray[np.intp] = field(repr=False)
+    order: Indices = field(repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         # Batches say which samples they hold.
@@ -291,7 +297,7 @@ class _Taken(Around):
         return self.source.read(self.source.batch(self.order[:1]))[0]
 
 
-def _named(name_of: Callable[[int], str], order: NDArray[np.intp], sample: int) -> str:
+def _named(name_of: NameOf, order: Indices, sample: int) -> str:
     """What a sample is called, wherever it is in the order of iteration."""
     return name_of(int(order[sample]))
 
@@ -322,7 +328,7 @@ class _Whole(Around):
         """One."""
         return 1
 
-    def read(self, batch: Any) -> tuple[FeedDict, NDArray[Any] | None]:
+    def read(self, batch: Any) -> FedAndLabels:
         """What the model is fed, and the labels where they are stored with the samples."""
         feed, labels = self.source.read(batch)
         return OneSample(feed), labels
@@ -333,12 +339,66 @@ class _ReadAlready(_Begun):
 
     def samples(self, batch: LabelledFeed) -> int:
         """How many samples a batch has; 1 where its arrays do not share axis 0."""
-        rows = batch_rows(batch.feed)
-        return 1 if rows is None else rows
+        return samples_in(batch.feed)
 
-    def read(self, batch: LabelledFeed) -> tuple[FeedDict, NDArray[Any] | None]:
+    def read(self, batch: LabelledFeed) -> FedAndLabels:
         """What the model is fed, and the labels where there are any."""
         return batch.feed, batch.labels
+
+
+# Pieces of samples that arrive one after another -------------------------------------------------------
+
+
+def regrouped(
+    pieces: Iterable[_Piece],
+    size: int,
+    rows: Callable[[_Piece], int],
+    part: Callable[[_Piece, int, int], _Piece],
+) -> Iterator[list[_Piece]]:
+    """Pieces of samples as lists of pieces that have so many together; the last may have fewer.
+
+    Args:
+        pieces: The pieces, in order.
+        size: How many samples.
+        rows: Gives how many samples a piece has.
+        part: Gives the samples of a piece from one number on, up to another.
+    """
+    batch: list[_Piece] = []
+    waiting = 0
+    for piece in pieces:
+        start, count = 0, rows(piece)
+        while start < count:
+            stop = min(count, start + size - waiting)
+            batch.append(part(piece, start, stop))
+            waiting, start = waiting + stop - start, stop
+            if waiting == size:
+                yield batch
+                batch, waiting = [], 0
+    if batch:
+        yield batch
+
+
+def limited(
+    pieces: Iterable[_Piece],
+    limit: int | None,
+    rows: Callable[[_Piece], int],
+    part: Callable[[_Piece, int, int], _Piece],
+) -> Iterator[_Piece]:
+    """The first pieces of samples, which have at most so many together; all where ``limit`` is None.
+
+    Args:
+        pieces: The pieces, in order.
+        limit: How many samples.
+        rows: Gives how many samples a piece has.
+        part: Gives the samples of a piece from one number on, up to another.
+    """
+    left = math.inf if limit is None else limit
+    for piece in pieces:
+        count = rows(piece)
+        yield part(piece, 0, int(left)) if count > left else piece
+        left -= count
+        if left <= 0:  # before asking for a piece that nobody would see
+            return
 
 
 # Batches -----------------------------------------------------------------------------------------------
@@ -360,7 +420,7 @@ class Shard:
     samples: int
     batches: Sequence[Any]
     labels: NDArray[Any] | None = None
-    name_of: Callable[[int], str] = numbered
+    name_of: NameOf = numbered
 
 
 @dataclass(frozen=True)
@@ -418,7 +478,7 @@ class Batches:
         return self.source.class_names
 
     @property
-    def name_of(self) -> Callable[[int], str]:
+    def name_of(self) -> NameOf:
         """Returns the name of a sample in messages, by its number in the order of iteration."""
         return self.source.name_of
 
@@ -467,8 +527,7 @@ class Batches:
         labels = self.labels
         for batch in labelled_alike(self.start(), self.source, first):
             feed, own_labels = self.source.read(batch)
-            rows = batch_rows(feed)
-            samples = 1 if rows is None else rows
+            samples = samples_in(feed)
             yield LabelledFeed(feed, labels if own_labels is None else own_labels, first)
             first += samples
             if labels is not None:
@@ -611,7 +670,7 @@ def sample_order(
     fixed_batch: int | None,
     classes: NDArray[np.int64] | None = None,
     bad: Collection[int] = (),
-) -> NDArray[np.intp]:
+) -> Indices:
     """Indices of the samples that are taken, in their order.
 
     Args:
@@ -640,7 +699,7 @@ def sample_order(
 
 def _chosen(
     count: int, options: DataOptions, classes: NDArray[np.int64] | None, bad: Collection[int]
-) -> NDArray[np.intp]:
+) -> Indices:
     """The samples that are taken where batches have any size: see :func:`sample_order`."""
     order = np.random.default_rng(options.seed).permutation(count) if options.shuffle else np.arange(count)
     if bad:
@@ -650,7 +709,7 @@ def _chosen(
     return order[first_samples(options.limit, None if options.shuffle or classes is None else classes[order])]
 
 
-def first_samples(limit: int, classes: NDArray[np.int64] | None) -> NDArray[np.intp]:
+def first_samples(limit: int, classes: NDArray[np.int64] | None) -> Indices:
     """The samples that a limit takes.
 
     Args:
@@ -660,7 +719,7 @@ def first_samples(limit: int, classes: NDArray[np.int64] | None) -> NDArray[np.i
     return np.arange(limit) if classes is None else _in_turn(classes, limit)
 
 
-def _in_turn(classes: NDArray[np.int64], limit: int) -> NDArray[np.intp]:
+def _in_turn(classes: NDArray[np.int64], limit: int) -> Indices:
     """The first sample of each class, then the second of each, and so on, up to a limit.
 
     Where the limit is not enough for one more sample of each, the classes that have one more are evenly
@@ -749,7 +808,7 @@ class _Observed(Around):
 
     seen: Observer
 
-    def read(self, batch: Any) -> tuple[FeedDict, NDArray[Any] | None]:
+    def read(self, batch: Any) -> FedAndLabels:
         """What the model is fed, and the labels where they are stored with the samples."""
         feed, labels = self.source.read(batch)
         self.seen.observe(feed)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.checks import FilePath
 from calibrators.data.images.preprocessing import RESIZING, Preprocessing
-from calibrators.data.inputs import InputSpec, Tensor, has_fixed_batch, shape_text
+from calibrators.data.inputs import InputSpec, Shape, Tensor, has_fixed_batch, shape_text
 from calibrators.errors import Argument, CalibrationDataError, such_as
 
 #: An array of any element type.
@@ -26,6 +26,14 @@ Floats = NDArray[np.float64]
 
 #: Input name to array: what one run of a model is given.
 FeedDict = dict[str, Array]
+
+
+#: What a model is fed, and the labels where they come with it.
+FedAndLabels: TypeAlias = tuple[FeedDict, NDArray[Any] | None]
+
+
+#: Gives what a sample is called in messages, by its number.
+NameOf: TypeAlias = Callable[[int], str]
 
 
 class OneSample(FeedDict):
@@ -71,7 +79,7 @@ class Binding:
             )
         return self.inputs[0]
 
-    def split(self, arrays: Mapping[str, Any]) -> tuple[FeedDict, NDArray[Any] | None]:
+    def split(self, arrays: Mapping[str, Any]) -> FedAndLabels:
         """Separates what is fed from the labels, and names it after the model's inputs.
 
         Args:
@@ -187,7 +195,7 @@ def _check_layout(images: NDArray[Any], spec: InputSpec, layout: str) -> None:
 _OTHER_LAYOUTS = ((-1, -3), (-3, -1))
 
 
-def moved_axis(shape: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> tuple[int, int] | None:
+def moved_axis(shape: Shape, wanted: tuple[int | str | None, ...]) -> tuple[int, int] | None:
     """The axis to move, and where to, so that an array fits an input that does not take it as it is.
 
     Args:
@@ -206,7 +214,7 @@ def moved_axis(shape: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> 
     return next((move for move in moves if fits(np.moveaxis(view, *move).shape, wanted)), None)
 
 
-def fits(shape: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> bool:
+def fits(shape: Shape, wanted: tuple[int | str | None, ...]) -> bool:
     """Whether an array has the fixed dimensions of an input of the same rank."""
     return all(not isinstance(dim, int) or dim == size for size, dim in zip(shape, wanted, strict=True))
 
@@ -218,6 +226,12 @@ def batch_rows(feed: Mapping[str, NDArray[Any]]) -> int | None:
     """
     lengths = {array.shape[0] if array.ndim else None for array in feed.values()}
     return lengths.pop() if len(lengths) == 1 and not isinstance(feed, OneSample) else None
+
+
+def samples_in(feed: Mapping[str, NDArray[Any]]) -> int:
+    """How many samples a feed holds: one where it is one sample as a whole."""
+    rows = batch_rows(feed)
+    return 1 if rows is None else rows
 
 
 def copied_feed(feed: FeedDict) -> FeedDict:
@@ -278,7 +292,7 @@ def joined(parts: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
 
 
 def join_samples(
-    samples: Sequence[Mapping[str, NDArray[Any]]], name_of: Callable[[int], str], binding: Binding
+    samples: Sequence[Mapping[str, NDArray[Any]]], name_of: NameOf, binding: Binding
 ) -> FeedDict:
     """Joins samples along axis 0.
 
@@ -302,7 +316,7 @@ def join_samples(
     return {name: np.concatenate([sample[name] for sample in samples]) for name in first}
 
 
-def _sharing(name: str, shapes: Iterable[tuple[int, ...]], binding: Binding) -> str:
+def _sharing(name: str, shapes: Iterable[Shape], binding: Binding) -> str:
     """What to do about two samples of an input that have different shapes."""
     one_shape = "bring all samples to one shape"
     if binding.preprocessing is not None:
@@ -446,7 +460,7 @@ class BatchAxes:
         axes: Input name to the axis along which its samples lie, counted from 0; 0 for other inputs.
     """
 
-    data: str | os.PathLike[str] | Mapping[str, Any]
+    data: FilePath | Mapping[str, Any]
     axes: Mapping[str, int]
 
 

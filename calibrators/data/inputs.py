@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
-from calibrators.checks import positive_integer, warn_user
+from calibrators.checks import FilePath, positive_integer, warn_user
 from calibrators.data.images.preprocessing import Preprocessing, check_preprocessing
 from calibrators.errors import Argument, CalibrationDataError
 from calibrators.records import NonNegativeFloat32, Text
+
+#: A shape whose sizes are known.
+Shape: TypeAlias = tuple[int, ...]
+
+#: Numbers of samples.
+Indices: TypeAlias = NDArray[np.intp]
 
 #: A shape: a name or None in place of a size that is not fixed; None where the rank is not known.
 OpenShape: TypeAlias = tuple[int | str | None, ...] | None
@@ -102,7 +108,7 @@ _BYTES_ON_CPU = 2 << 20
 _OUTPUT_BYTES_ON_CPU = 64 << 20
 
 #: An array of any shape and element type.
-Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+Array: TypeAlias = np.ndarray[Shape, np.dtype[np.generic]]
 
 
 @runtime_checkable
@@ -124,7 +130,7 @@ class Tensor(Protocol):
 
 #: Labels, one per sample: class indices, an array whose axis 0 is the samples, or the path of a .npy or .npz
 #: file; or, for a folder of images, of a .json file of COCO's instances.
-LabelSource: TypeAlias = Sequence[int] | Array | str | os.PathLike[str]
+LabelSource: TypeAlias = Sequence[int] | Array | FilePath
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.checks import refuse_empty_path
+from calibrators.checks import FilePath, refuse_empty_path
 from calibrators.data.batches import Batches, IndexedSource, Source, bad_samples, sample_order
 from calibrators.data.feeds import BatchAxes, Binding, listed
 from calibrators.data.images.preprocessing import Preprocessing
@@ -23,6 +23,7 @@ from calibrators.data.inputs import (
     Array,
     BatchBudget,
     DataOptions,
+    Indices,
     InputSpec,
     LabelSource,
     Tensor,
@@ -216,7 +217,7 @@ def kind_of(data: object) -> Kind:
     return Stream  # an iterable, or a callable that returns one
 
 
-def _kind_at(path: str | os.PathLike[str]) -> Kind:
+def _kind_at(path: FilePath) -> Kind:
     if is_folder(path):
         return Folder
     if not exists(path):
@@ -225,7 +226,7 @@ def _kind_at(path: str | os.PathLike[str]) -> Kind:
     return DatasetFile if Path(path).suffix.lower() in DATASET_SUFFIXES else ArrayFile
 
 
-def _own_labels(source: IndexedSource, options: DataOptions, order: NDArray[np.intp]) -> NDArray[Any]:
+def _own_labels(source: IndexedSource, options: DataOptions, order: Indices) -> NDArray[Any]:
     """Labels that do not come with the samples, in the order of iteration."""
     labels = options.labels
     refuse_empty_path("the labels", labels, CalibrationDataError)

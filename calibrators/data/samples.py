@@ -10,7 +10,7 @@ import heapq
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import (
     FeedDict,
+    NameOf,
     batch_rows,
     check_dtype,
     check_names,
@@ -28,7 +29,7 @@ from calibrators.data.feeds import (
     is_float,
     moved_axis,
 )
-from calibrators.data.inputs import InputSpec, shape_text
+from calibrators.data.inputs import InputSpec, Shape, shape_text
 from calibrators.errors import Argument, CalibrationDataError, counted
 from calibrators.records import Count
 
@@ -61,7 +62,7 @@ class NamesOfPart:
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, name_of: Callable[[int], str], first: int, samples: int) -> NamesOfPart:
+    def of(cls, name_of: NameOf, first: int, samples: int) -> NamesOfPart:
         """The names of so many samples.
 
         Args:
@@ -289,7 +290,7 @@ def check_feed(
     feed: FeedDict,
     inputs: Sequence[InputSpec],
     first_sample: int = 0,
-    name_of: Callable[[int], str] = numbered,
+    name_of: NameOf = numbered,
 ) -> None:
     """Refuses a feed that the model cannot take or that holds values without meaning.
 
@@ -336,7 +337,7 @@ class Preflight:
             samples.
     """
 
-    def __init__(self, inputs: Sequence[InputSpec], name_of: Callable[[int], str] = numbered) -> None:
+    def __init__(self, inputs: Sequence[InputSpec], name_of: NameOf = numbered) -> None:
         self.samples = 0
         self.sizes: dict[str, SampleSizes] = {}
         self._inputs, self._name_of = tuple(inputs), name_of
@@ -390,7 +391,7 @@ class Preflight:
             merged._peaks[name] = peaks.merge(later, self.samples)
         return merged
 
-    def finish(self, name_of: Callable[[int], str] = numbered) -> list[str]:
+    def finish(self, name_of: NameOf = numbered) -> list[str]:
         """What looks wrong with the data as a whole.
 
         Args:
@@ -423,7 +424,7 @@ class Preflight:
         return findings
 
 
-def _finding_of(name: str, unusual: UnusualSamples, samples: int, name_of: Callable[[int], str]) -> str:
+def _finding_of(name: str, unusual: UnusualSamples, samples: int, name_of: NameOf) -> str:
     more = unusual.count - len(unusual.samples)
     names = ", ".join(map(name_of, unusual.samples)) + (f" and {more} more" if more else "")
     return (
@@ -477,7 +478,7 @@ def _check_shape(array: NDArray[Any], spec: InputSpec) -> None:
         )
 
 
-def _widening(shape: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> str:
+def _widening(shape: Shape, wanted: tuple[int | str | None, ...]) -> str:
     """How an array gets the axis that it lacks, in Python.
 
     It may be one sample, whose axes may lie in another order, as those of a video's frames do.

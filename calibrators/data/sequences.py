@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.checks import refuse_empty_path
+from calibrators.checks import FilePath, located, refuse_empty_path
 from calibrators.data.feeds import (
     LABELS,
     Binding,
@@ -58,7 +58,7 @@ class StateSequences:
             inputs.
     """
 
-    data: str | os.PathLike[str] | Mapping[str, Any] | Iterable[Any] | Callable[[], Iterable[Any]]
+    data: FilePath | Mapping[str, Any] | Iterable[Any] | Callable[[], Iterable[Any]]
     states: Mapping[str, str]
     axes: Mapping[str, int] = field(default_factory=dict)
 
@@ -233,7 +233,7 @@ def _as_labels(labels: Any) -> NDArray[Any]:
     return array
 
 
-def _files(data: str | os.PathLike[str]) -> list[Path]:
+def _files(data: FilePath) -> list[Path]:
     """The array files that a path names."""
     refuse_empty_path("the data", data, CalibrationDataError)
     if str(data).startswith(RANDOM):
@@ -362,16 +362,13 @@ class _Recorder:
             for spec in self.binding.inputs
             if spec.name in self.states
         }
-        step = 0
-        try:
-            for step in range(sequence.steps):
+        for step in range(sequence.steps):
+            with located(f"step {step}"):
                 feed = {**one_sample(sequence.arrays, self.axes, step), **states}
                 prepared = self._prepared(feed)
                 yield feed if sequence.labels is None else {**feed, LABELS: sequence.labels[[step]]}
                 if step + 1 < sequence.steps:
                     states = self._returned(run(prepared), states)
-        except CalibrationDataError as error:
-            raise CalibrationDataError(f"step {step}: {error.template}") from error
 
     def _prepared(self, feed: FeedDict) -> FeedDict:
         self.binding.check(feed)

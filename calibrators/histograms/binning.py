@@ -18,11 +18,15 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 _logger = logging.getLogger(__name__)
+
+#: Numbers of things, such as of the values in each bin, or of bins.
+Counts: TypeAlias = NDArray[np.int64]
 
 #: Values that NumPy handles at once: what it makes of them stays in the processor's cache.
 BLOCK = 1 << 16
@@ -127,7 +131,7 @@ class CountedValues:
     """
 
     taken: int
-    counts: NDArray[np.int64]
+    counts: Counts
     zeros: int
     ends: tuple[float, float]
     octaves: Octaves
@@ -146,7 +150,7 @@ class CountedSides:
     """
 
     taken: int
-    counts: NDArray[np.int64]
+    counts: Counts
     zeros: int
     peaks: tuple[float, float]
     octaves: tuple[Octaves, Octaves]
@@ -206,9 +210,7 @@ def shift_for(bins: int) -> int:
     return min(_OCTAVE_SHIFT, max(_EXPONENT_SHIFT + 2 - bins.bit_length(), 0))
 
 
-def folded(
-    numbered: NDArray[np.int64], first: int, width: float, bins: int
-) -> tuple[NDArray[np.int64], Octaves]:
+def folded(numbered: Counts, first: int, width: float, bins: int) -> tuple[Counts, Octaves]:
     """What was counted into bins that lie in one bin of either kind, for each kind.
 
     Args:

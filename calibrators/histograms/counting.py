@@ -12,13 +12,12 @@ from collections import ChainMap, deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.histograms.binning import folded, shift_for
+from calibrators.histograms.binning import Counts, folded, shift_for
 from calibrators.histograms.histogram import BINS, Histogram, SignedHistogram, bin_width_for
 
 #: Values that a thread takes at once: enough to be worth it, few enough to share a large tensor.
@@ -58,12 +57,7 @@ class ParallelHistograms:
     def __enter__(self) -> ParallelHistograms:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._pool.shutdown()
 
     def observe(self, arrays: Iterable[tuple[str, NDArray[np.floating]]]) -> None:
@@ -232,7 +226,7 @@ def _float_of(bits: int) -> float:
     return float(np.uint32(bits).view(np.float32))
 
 
-def _on_host(array: Any) -> NDArray[np.int64]:
+def _on_host(array: Any) -> Counts:
     """An array of any of the libraries as one of NumPy's."""
     move = getattr(array, "get", None) or getattr(array, "cpu", None)  # CuPy's and PyTorch's
     return np.asarray(move() if move else array, np.int64)

@@ -21,7 +21,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.histograms.binning import BLOCK, OCTAVES, PER_OCTAVE, Octaves, kernel, peak
+from calibrators.histograms.binning import BLOCK, OCTAVES, PER_OCTAVE, Counts, Octaves, kernel, peak
 
 #: Bins of a histogram. The largest magnitude always falls into the upper half of them.
 BINS = 2048
@@ -66,7 +66,7 @@ class Bins:
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
-    counts: NDArray[np.int64]
+    counts: Counts
 
     def without_few(self) -> Bins:
         """The bins of all values but the largest, which are at most one in :data:`_FEW`."""
@@ -94,7 +94,7 @@ class Histogram:
             0.2.
     """
 
-    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BINS, np.int64))
+    counts: Counts = field(default_factory=lambda: np.zeros(BINS, np.int64))
     bin_width: float = 0.0
     amax: float = 0.0
     zeros: int = 0
@@ -217,7 +217,7 @@ class Histogram:
         self.reach(largest)
         return 0
 
-    def add(self, counts: NDArray[np.int64], zeros: int, ends: tuple[float, float], octaves: Octaves) -> None:
+    def add(self, counts: Counts, zeros: int, ends: tuple[float, float], octaves: Octaves) -> None:
         """Adds values that were counted into bins of the same width.
 
         Args:
@@ -422,7 +422,7 @@ def _is_count(number: object) -> bool:
     return isinstance(number, (int, np.integer)) and not isinstance(number, bool)
 
 
-def _widened(counts: NDArray[np.int64], width: float, new_width: float) -> NDArray[np.int64]:
+def _widened(counts: Counts, width: float, new_width: float) -> Counts:
     """The same counts over bins that are ``new_width / width`` (a power of two) times as wide."""
     group = min(int(new_width / width), len(counts))
     wide = np.zeros_like(counts)

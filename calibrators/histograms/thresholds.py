@@ -30,7 +30,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.histograms.binning import PER_OCTAVE
+from calibrators.histograms.binning import PER_OCTAVE, Counts
 from calibrators.histograms.histogram import Bins, Histogram
 
 #: Magnitudes that symmetric INT8 tells apart: 0..127.
@@ -131,7 +131,7 @@ def entropy(histogram: Histogram) -> float:
     return min(float(best) * width, histogram.amax)
 
 
-def _magnified(histogram: Histogram) -> tuple[_Floats, float, NDArray[np.int64]]:
+def _magnified(histogram: Histogram) -> tuple[_Floats, float, Counts]:
     """Bins of equal width for values that are crowded: as narrow as octave bins, with all that lies beyond.
 
     Args:
@@ -152,22 +152,22 @@ def _magnified(histogram: Histogram) -> tuple[_Floats, float, NDArray[np.int64]]
     return counts, width, np.arange(math.ceil(first / width), number + 1)
 
 
-def least_divergences(counts: _Floats, candidates: NDArray[np.int64], levels: int = LEVELS) -> _Floats:
-    """The divergences of :func:`kl_divergence`, as far as they may be the least of them.
+def least_divergences(counts: _Floats, candidates: Counts, levels: int = LEVELS) -> _Floats:
+    """The divergences of :meth:`Sums.divergence`, as far as they may be the least of them.
 
     Merging bins never makes two distributions diverge more, so a candidate diverges at least as much as P
     and Q do where only the last bin and all others together are told apart. That is quickly computed, and
     candidates for which it is more than the divergence of another one are left out.
 
     Args:
-        counts: As for :func:`kl_divergence`.
-        candidates: As for :func:`kl_divergence`; at least one.
+        counts: h, shape (bins,), float64, not negative.
+        candidates: As for :meth:`Sums.divergence`; at least one.
         levels: Groups of bins in Q.
 
     Returns:
         Divergences, shape (n,); infinite for some of the candidates whose divergence is not the least.
     """
-    sums = _Sums.of(counts)
+    sums = Sums.of(counts)
     divergence = np.full(len(candidates), np.inf)
     divergence[::_COARSE] = sums.divergence(candidates[::_COARSE], levels)
     most = divergence.min() + _ROUNDING
@@ -176,26 +176,8 @@ def least_divergences(counts: _Floats, candidates: NDArray[np.int64], levels: in
     return divergence
 
 
-def kl_divergence(counts: _Floats, candidates: NDArray[np.int64], levels: int = LEVELS) -> _Floats:
-    """KL(P || Q) in nats of every candidate range.
-
-    P is the first ``i`` bins with all that lies beyond added to the last of them; Q is these bins without
-    the addition, merged to ``levels`` groups whose mean is spread back over their non-empty bins. With
-    prefix sums of h, [h > 0] and h ln h a candidate takes one look-up a level.
-
-    Args:
-        counts: h, shape (bins,), float64, not negative.
-        candidates: Bins in range, int64, shape (n,), each at least 1 and at most ``len(counts)``.
-        levels: Groups of bins in Q; group k holds the bins from ceil(k*i/levels) on.
-
-    Returns:
-        Divergences, shape (n,); infinite where Q has nothing and P has something.
-    """
-    return _Sums.of(counts).divergence(candidates, levels)
-
-
 @dataclass(frozen=True)
-class _Sums:
+class Sums:
     """A histogram and sums over its bins before each one, float64, shape (bins + 1,).
 
     Attributes:
@@ -211,12 +193,25 @@ class _Sums:
     h_ln_h: _Floats
 
     @classmethod
-    def of(cls, counts: _Floats) -> _Sums:
+    def of(cls, counts: _Floats) -> Sums:
+        """The sums of h, shape (bins,), float64, not negative."""
         filled = (counts > 0).astype(np.float64)
         return cls(counts, _prefix_sums(counts), _prefix_sums(filled), _prefix_sums(_x_ln_x(counts)))
 
-    def divergence(self, candidates: NDArray[np.int64], levels: int) -> _Floats:
-        """KL(P || Q): see :func:`kl_divergence`."""
+    def divergence(self, candidates: Counts, levels: int = LEVELS) -> _Floats:
+        """KL(P || Q) in nats of every candidate range.
+
+        P is the first ``i`` bins with all that lies beyond added to the last of them; Q is these bins without
+        the addition, merged to ``levels`` groups whose mean is spread back over their non-empty bins. With
+        the sums a candidate takes one look-up a level.
+
+        Args:
+            candidates: Bins in range, int64, shape (n,), each at least 1 and at most ``len(counts)``.
+            levels: Groups of bins in Q; group k holds the bins from ceil(k*i/levels) on.
+
+        Returns:
+            Divergences, shape (n,); infinite where Q has nothing and P has something.
+        """
         last, clipped = self._last(candidates)
         divergence = np.full(len(candidates), np.inf)
         finite = np.flatnonzero((last > 0) | (clipped == 0))
@@ -236,7 +231,7 @@ class _Sums:
             divergence[rows] = (p_ln_p - p_ln_q) / self._total - np.log(self._total) + np.log(inside)
         return divergence
 
-    def divergence_of_last(self, candidates: NDArray[np.int64], levels: int) -> _Floats:
+    def divergence_of_last(self, candidates: Counts, levels: int) -> _Floats:
         """KL(P || Q) where all bins but the last are one; 0 where the last is empty or holds everything."""
         last, clipped = self._last(candidates)
         group = -(-(levels - 1) * candidates // levels)  # where the last level begins
@@ -249,7 +244,7 @@ class _Sums:
         divergence: _Floats = _x_ln_x(p) + _x_ln_x(1 - p) - p * np.log(q) - (1 - p) * np.log1p(-q)
         return divergence
 
-    def _last(self, candidates: NDArray[np.int64]) -> tuple[_Floats, _Floats]:
+    def _last(self, candidates: Counts) -> tuple[_Floats, _Floats]:
         """What the last bins in range hold, and what lies beyond them."""
         return self.counts[candidates - 1], self._total - self.mass[candidates]
 
@@ -393,8 +388,8 @@ def _error_up_to(steps: NDArray[np.float64]) -> NDArray[np.float64]:
     return error
 
 
-def least_errors(counts: _Floats, candidates: NDArray[np.int64], *, factor: float = 1.0) -> _Floats:
-    """The errors of :func:`quantization_error`, as far as they are close to the least of them.
+def least_errors(counts: _Floats, candidates: Counts, *, factor: float = 1.0) -> _Floats:
+    """The errors of :meth:`Moments.quantization_error`, as far as they are close to the least of them.
 
     What a range clips is a part of its error and quickly computed, so ranges that clip too much are left out.
 
@@ -407,34 +402,17 @@ def least_errors(counts: _Floats, candidates: NDArray[np.int64], *, factor: floa
         Errors, shape (n,); infinite for some of the ranges whose error is more than ``factor`` times the
         least.
     """
-    moments = _Moments.of(counts)
+    moments = Moments.of(counts)
     errors = np.full(len(candidates), np.inf)
-    coarse = moments.quantization_error(candidates[::_COARSE], LEVELS)
+    coarse = moments.quantization_error(candidates[::_COARSE])
     most = factor * float(coarse.min()) + _ROUNDING * float(moments.second[0])
     kept = moments.clipping_error(candidates) <= most
-    errors[kept] = moments.quantization_error(candidates[kept], LEVELS)
+    errors[kept] = moments.quantization_error(candidates[kept])
     return errors
 
 
-def quantization_error(counts: _Floats, candidates: NDArray[np.int64], levels: int = LEVELS) -> _Floats:
-    """Sum of squared errors, in squared bin widths, of ranges that end at the centre of a bin.
-
-    Every value stands at its bin's centre c. With suffix sums of h, h c and h c^2 a candidate takes one
-    look-up a level.
-
-    Args:
-        counts: h, shape (bins,), float64, not negative.
-        candidates: The last bin in range, int64, shape (n,).
-        levels: How many magnitudes the quantized type tells apart.
-
-    Returns:
-        Errors, shape (n,).
-    """
-    return _Moments.of(counts).quantization_error(candidates, levels)
-
-
 @dataclass(frozen=True)
-class _Moments:
+class Moments:
     """Sums of h, h c and h c^2 over the bins from each one on, where c is a bin's centre in bin widths.
 
     Attributes:
@@ -447,14 +425,26 @@ class _Moments:
     second: _Floats
 
     @classmethod
-    def of(cls, counts: _Floats) -> _Moments:
+    def of(cls, counts: _Floats) -> Moments:
+        """The sums of h, shape (bins,), float64, not negative."""
         centres = np.arange(len(counts)) + 0.5
         first = counts * centres
         lower = np.empty(len(counts) + 1, np.complex128)
         lower.real, lower.imag = _suffix_sums(counts), _suffix_sums(first)
         return cls(lower, _suffix_sums(first * centres))
 
-    def quantization_error(self, candidates: NDArray[np.int64], levels: int) -> _Floats:
+    def quantization_error(self, candidates: Counts, levels: int = LEVELS) -> _Floats:
+        """Sum of squared errors, in squared bin widths, of ranges that end at the centre of a bin.
+
+        Every value stands at its bin's centre. With the sums a candidate takes one look-up a level.
+
+        Args:
+            candidates: The last bin in range, int64, shape (n,).
+            levels: How many magnitudes the quantized type tells apart.
+
+        Returns:
+            Errors, shape (n,).
+        """
         step = (candidates + 0.5) / (levels - 1)
         all_bounds = _rounding_bounds(_round_up(len(self.second) - 1), levels)
         # The bins that round to level k or more begin at bound k. So sum_k k s1[k], where s1[k] is the sum of
@@ -471,7 +461,7 @@ class _Moments:
         # Of values that a range holds exactly, rounding leaves a little more or less than nothing.
         return np.maximum(error, 0.0)
 
-    def clipping_error(self, candidates: NDArray[np.int64]) -> _Floats:
+    def clipping_error(self, candidates: Counts) -> _Floats:
         """The part of the errors that lies beyond the ranges."""
         ends, lower = candidates + 0.5, self.lower[candidates]
         error: _Floats = self.second[candidates] - 2 * ends * lower.imag + ends**2 * lower.real

@@ -24,9 +24,16 @@ from typing import Any, TypeAlias, TypeVar
 from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches
-from calibrators.data.feeds import FeedDict, batch_rows, pieces
+from calibrators.data.feeds import FeedDict, NameOf, batch_rows, pieces
 from calibrators.data.inputs import InputSpec, has_fixed_batch
-from calibrators.data.samples import DataFingerprint, Outputs, Preflight, SampleKeeper, SampleSizes, numbered
+from calibrators.data.samples import (
+    DataFingerprint,
+    Outputs,
+    Preflight,
+    SampleKeeper,
+    SampleSizes,
+    numbered,
+)
 from calibrators.errors import CalibrationDataError, TrtInt8Error
 from calibrators.histograms.counting import ParallelHistograms
 from calibrators.histograms.histogram import Histogram
@@ -88,7 +95,7 @@ class Observation:
         """Input name to the sizes of its samples, for inputs that leave some open besides the batch."""
         return self.preflight.sizes
 
-    def warnings(self, name_of: Callable[[int], str] = numbered) -> list[str]:
+    def warnings(self, name_of: NameOf = numbered) -> list[str]:
         """What looks odd about the data as a whole, one sentence each.
 
         Args:
@@ -291,10 +298,10 @@ class Observer:
             counted = opened.enter_context(self._device.histograms(start, self._threads, plan.rectified))
             advance = opened.enter_context(progress_bar(CALIBRATING, samples, enabled=progress))
             one_pass = _Pass(
-                [functools.partial(self._run_part, number) for number in range(len(plan.parts))],
+                lambda number, names, feed: self._device.run(self.open().result()[number], names, feed),
                 plan,
                 counted,
-                Preflight(self._inputs, functools.partial(_named_from, name_of, first)),
+                Preflight(self._inputs, lambda sample: name_of(first + sample)),
                 SampleKeeper(keep, whole_batches=has_fixed_batch(self._inputs)),
                 advance,
                 checkpoint,
@@ -305,7 +312,7 @@ class Observer:
             )
             for number, feed in enumerate(batches):
                 if one_pass.workers is None:
-                    self.open(min(_rows_at_once(most_rows, feed), batch_rows(feed) or 1))
+                    self.open(min(_rows_at_once(most_rows, feed) or 1, batch_rows(feed) or 1))
                     one_pass.workers = opened.enter_context(_Workers(1 if alone else self._at_once))
                 one_pass.take(feed)
                 if number == 1:
@@ -315,10 +322,6 @@ class Observer:
         # Copied, because tensors that hold the same values were counted once.
         found = {name: histograms[source].copy() for name, source in plan.sources.items()}
         return Observation(found, one_pass.fingerprint, one_pass.preflight, one_pass.skipped, one_pass.kept)
-
-    def _run_part(self, number: int, names: Sequence[str], feed: FeedDict) -> Iterable[Any]:
-        """Runs one part of the model."""
-        return self._device.run(self.open().result()[number], names, feed)
 
 
 #: Counts tensors, given as names and values.
@@ -379,7 +382,7 @@ class _Pass:
 
     def __init__(
         self,
-        runs: Sequence[Callable[[Sequence[str], FeedDict], Iterable[Any]]],
+        run: Callable[[int, Sequence[str], FeedDict], Iterable[Any]],
         plan: ObservationPlan,
         counted: ParallelHistograms,
         preflight: Preflight,
@@ -394,7 +397,7 @@ class _Pass:
         self.fingerprint, self.skipped = DataFingerprint(), DataFingerprint()
         self.preflight, self.kept = preflight, kept
         self.workers: _Workers | None = None
-        self._runs, self._plan, self._counted = runs, plan, counted
+        self._run_part, self._plan, self._counted = run, plan, counted
         self._advance, self._checkpoint, self._before = advance, checkpoint, before
         self._most_rows = most_rows
         self._outputs = outputs
@@ -463,7 +466,7 @@ class _Pass:
     def _begin(self, feed: FeedDict, kept: Mapping[int, int]) -> list[Future[dict[int, Outputs]]]:
         """Begins to run and count a feed, in as many threads as there are workers."""
         assert self.workers is not None
-        most = self._most_rows(feed) if callable(self._most_rows) else self._most_rows
+        most = _rows_at_once(self._most_rows, feed)
         at_once = min(self.workers.at_once, most or 1)
         parts: list[_Part] = []
         start = 0
@@ -474,12 +477,13 @@ class _Pass:
             start = stop
         # As many for each worker, so that none waits for another.
         shares = (parts[number::at_once] for number in range(min(at_once, len(parts))))
-        observe = self._counted.observe_in_thread if self.workers.at_once > 1 else self._observe
+        counted = self._counted  # in all threads, where one runs
+        observe = (
+            counted.observe_in_thread
+            if self.workers.at_once > 1
+            else lambda _, tensors: counted.observe(tensors)
+        )
         return [self.workers.submit(functools.partial(self._run, observe), share) for share in shares]
-
-    def _observe(self, _: int, tensors: Iterable[tuple[str, NDArray[Any]]]) -> None:
-        """Counts tensors in all threads."""
-        self._counted.observe(tensors)
 
     def _run(
         self,
@@ -497,9 +501,10 @@ class _Pass:
         """Does that for a part that is run at once."""
         plan, outputs = self._plan, self._outputs if kept else ()
         tensors = dict(feed)
-        for number, (run, part) in enumerate(zip(self._runs, plan.parts, strict=True)):
+        for number, part in enumerate(plan.parts):
             # There are outputs to return only where there is one part.
             names = tuple(dict.fromkeys((*part.computed, *part.carried, *outputs)))
+            run = functools.partial(self._run_part, number)
             arrays = _run(run, names, {name: tensors[name] for name in part.reads}, feed)
             found = dict(zip(names, arrays, strict=True))
             observe((name, found[name]) for name in part.computed)
@@ -533,14 +538,9 @@ class _Pass:
         self._checkpoint.save(Counted(done.samples, done.data, self._counted.merged()))
 
 
-def _named_from(name_of: Callable[[int], str], first: int, sample: int) -> str:
-    """What a sample is called, by its number in a part of the data before which there are some."""
-    return name_of(first + sample)
-
-
-def _rows_at_once(most_rows: MostRows, feed: FeedDict) -> int:
+def _rows_at_once(most_rows: MostRows, feed: FeedDict) -> int | None:
     """How many samples of a feed are run together, at most."""
-    return (most_rows(feed) if callable(most_rows) else most_rows) or 1
+    return most_rows(feed) if callable(most_rows) else most_rows
 
 
 def _split(feed: FeedDict, rows: int) -> tuple[FeedDict, FeedDict]:

@@ -86,12 +86,13 @@ def _spans(
     most: float,
 ) -> Iterator[tuple[int, int]]:
     """The first node of each part, and the node after its last."""
+    typed = {name for name, info in infos.items() if info.type.tensor_type.elem_type}  # 0 is undefined
     read_last = {name: number for number, names in enumerate(reads) for name in names}
     first, total, made = 0, 0.0, set(inputs)
     for number, node in enumerate(graph.node):
         size = sum(_bytes_per_sample(infos.get(name)) for name in node.output if name in observed)
         crossing = [name for name in made if read_last.get(name, -1) >= number]
-        if total and total + size > most and all(_has_type(infos.get(name)) for name in crossing):
+        if total and total + size > most and all(name in typed for name in crossing):
             yield first, number
             first, total = number, 0.0
         total += size
@@ -131,10 +132,6 @@ def _bytes_per_sample(info: onnx.ValueInfoProto | None) -> int:
         return 0
     dims = info.type.tensor_type.shape.dim[1:]
     return _BYTES_PER_ELEMENT * math.prod(max(int(dim.dim_value), 1) for dim in dims)
-
-
-def _has_type(info: onnx.ValueInfoProto | None) -> bool:
-    return info is not None and info.type.tensor_type.elem_type != onnx.TensorProto.UNDEFINED
 
 
 def names_read(node: onnx.NodeProto) -> Iterator[str]:

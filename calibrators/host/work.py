@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches
-from calibrators.data.feeds import FeedDict
+from calibrators.data.feeds import FeedDict, NameOf
 from calibrators.errors import ModelError
 from calibrators.progress import progress_bar
 
@@ -30,7 +30,7 @@ Result_co = TypeVar("Result_co", bound=HasSamples, covariant=True)
 
 #: Takes a batch, labels from its first sample on, how many samples of the data come before it, and what gives
 #: the name of a sample for messages, by its number in the data.
-BatchFunction = Callable[[FeedDict, NDArray[Any] | None, int, Callable[[int], str]], Result_co]
+BatchFunction = Callable[[FeedDict, NDArray[Any] | None, int, NameOf], Result_co]
 
 #: Why a worker was sent the path of a temporary file.
 _TEMPORARY = "beyond 2 GiB a model is not sent; set TMPDIR to a folder that all machines share"

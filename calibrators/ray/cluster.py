@@ -43,15 +43,12 @@ class RayExecutor:
         for name in ("workers", "shard_batches"):
             if (value := getattr(self, name)) is not None:
                 positive_integer(name, value)
-        if not _is_number_of_gpus(self.num_gpus):
+        gpus = self.num_gpus
+        if not (is_number(gpus) and 0 <= gpus < math.inf and (gpus <= 1 or gpus == int(gpus))):
             raise CalibrationDataError(
                 f"{Argument('num_gpus')} is {self.num_gpus!r}; give a number from 0 to 1, or a whole one "
                 "above"
             )
-
-
-def _is_number_of_gpus(value: float) -> bool:
-    return is_number(value) and 0 <= value < math.inf and (value <= 1 or value == int(value))
 
 
 #: Seconds that a cluster may take to answer.

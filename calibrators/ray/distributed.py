@@ -132,7 +132,12 @@ class RayObserver:
         if self._most_rows is not None:
             batches = batches.fitting(self._most_rows)
         with self._model as model:
-            merged = _Merged(self._start(keep), self._saved(model, checkpoint))
+            inputs = [spec.name for spec in self._inputs]
+            merged = _Merged(
+                self._start(keep),
+                checkpoint,
+                lambda: plan_observation(model, inputs, self._tensors).sources,
+            )
             work = _ObservationWork(
                 model,
                 self._inputs,
@@ -160,44 +165,34 @@ class RayObserver:
         histograms = {name: Histogram() for name in self._tensors}
         return Observation(histograms, DataFingerprint(), Preflight(self._inputs), kept=SampleKeeper(keep))
 
-    def _saved(self, model: bytes | Path, checkpoint: Checkpoint[Counted] | None) -> _SavedProgress | None:
-        if checkpoint is None:
-            return None
-        plan = plan_observation(model, [spec.name for spec in self._inputs], self._tensors)
-        return _SavedProgress(checkpoint, plan.sources)
-
-
-class _SavedProgress:
-    """A checkpoint, which holds tensors of the same values once, as one process counts them."""
-
-    def __init__(self, checkpoint: Checkpoint[Counted], sources: Mapping[str, str]) -> None:
-        self._checkpoint, self._sources = checkpoint, sources
-        self._timer = Timer(checkpoint.seconds)
-        self.before = checkpoint.load()
-        if self.before:
-            self.before.check_tensors(sources.values())
-
-    def histograms(self) -> dict[str, Histogram] | None:
-        """What was counted before, for every tensor; None where nothing was."""
-        if self.before is None:
-            return None
-        return {name: self.before.histograms[source] for name, source in self._sources.items()}
-
-    def save(self, seen: Observation) -> None:
-        """Writes the checkpoint, where that is due."""
-        if self._timer.due():
-            found = {source: seen.histograms[name] for name, source in self._sources.items()}
-            self._checkpoint.save(Counted(seen.samples, seen.data_fingerprint, found))
-
 
 class _Merged:
-    """What was observed so far: from the first sample on, without a gap."""
+    """What was observed so far: from the first sample on, without a gap.
 
-    def __init__(self, start: Observation, saved: _SavedProgress | None) -> None:
-        self._seen, self._saved = start, saved
-        self._before = saved.before if saved else None
-        if saved and (histograms := saved.histograms()):
-            self._seen = replace(start, histograms=histograms)
+    A checkpoint holds tensors of the same values once, as one process counts them.
+
+    Args:
+        start: An observation of nothing.
+        checkpoint: Where to keep progress.
+        sources: Gives, for each tensor, the one with the same values that is counted.
+    """
+
+    def __init__(
+        self,
+        start: Observation,
+        checkpoint: Checkpoint[Counted] | None,
+        sources: Callable[[], Mapping[str, str]],
+    ) -> None:
+        self._seen, self._checkpoint = start, checkpoint
+        self._before: Counted | None = None
+        if checkpoint is None:
+            return
+        self._timer, self._sources = Timer(checkpoint.seconds), sources()
+        self._before = checkpoint.load()
+        if before := self._before:
+            before.check_tensors(self._sources.values())
+            found = {name: before.histograms[source] for name, source in self._sources.items()}
+            self._seen = replace(start, histograms=found)
 
     @property
     def skip(self) -> int:
@@ -206,11 +201,12 @@ class _Merged:
 
     def add(self, part: Observation) -> None:
         """Adds what comes next in the data."""
-        self._seen = self._seen.merge(part)
-        if self._seen.samples >= self.skip:
+        seen = self._seen = self._seen.merge(part)
+        if seen.samples >= self.skip:
             self._check()
-            if self._saved:
-                self._saved.save(self._seen)
+            if self._checkpoint and self._timer.due():
+                found = {source: seen.histograms[name] for name, source in self._sources.items()}
+                self._checkpoint.save(Counted(seen.samples, seen.data_fingerprint, found))
 
     def finish(self) -> Observation:
         """The observation of all the data."""

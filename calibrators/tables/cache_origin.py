@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from calibrators import records
+from calibrators.checks import FilePath
 from calibrators.errors import OutputError, TableError
 from calibrators.files import check_writable, exists, write_atomically, written_together
 from calibrators.records import Count, Line, PositiveCount, Sha256
@@ -50,15 +51,13 @@ class CacheOrigin:
         But where the model is known that a cache is wanted for, the cache must be of a known model, too.
         """
         pairs = ((f.name, getattr(self, f.name), getattr(wanted, f.name)) for f in fields(self))
-        unknown = [f"of an unknown model instead of {_short(wanted.model)}"] if self._lacks(wanted) else []
+        lacks_model = self.model is None and wanted.model is not None
+        unknown = [f"of an unknown model instead of {_short(wanted.model)}"] if lacks_model else []
         return unknown + [
             f"{name.replace('_', ' ')} {_short(mine)} instead of {_short(theirs)}"
             for name, mine, theirs in pairs
             if None not in (mine, theirs) and mine != theirs
         ]
-
-    def _lacks(self, wanted: CacheOrigin) -> bool:
-        return self.model is None and wanted.model is not None
 
 
 def runs_before_fusion(algorithm: str, *, forced: bool = False) -> bool:
@@ -71,12 +70,12 @@ def runs_before_fusion(algorithm: str, *, forced: bool = False) -> bool:
     return forced or algorithm in _BEFORE_FUSION
 
 
-def origin_path(cache: str | os.PathLike[str]) -> Path:
+def origin_path(cache: FilePath) -> Path:
     """Where the sidecar of a cache stands: ``X.cache.json`` beside ``X.cache``."""
     return Path(f"{os.fspath(cache)}.json")
 
 
-def read_origin(cache: str | os.PathLike[str], data: bytes) -> CacheOrigin | None:
+def read_origin(cache: FilePath, data: bytes) -> CacheOrigin | None:
     """Reads a cache's sidecar, and makes sure that it belongs to the cache.
 
     Args:
@@ -106,7 +105,7 @@ def read_origin(cache: str | os.PathLike[str], data: bytes) -> CacheOrigin | Non
     return origin
 
 
-def refuse_foreign_sidecar(cache: str | os.PathLike[str]) -> None:
+def refuse_foreign_sidecar(cache: FilePath) -> None:
     """Refuses to write a cache beside a file that has its sidecar's name and is something else.
 
     Args:
@@ -129,7 +128,7 @@ def refuse_foreign_sidecar(cache: str | os.PathLike[str]) -> None:
     )
 
 
-def write_with_origin(cache: str | os.PathLike[str], data: bytes, origin: CacheOrigin) -> Path:
+def write_with_origin(cache: FilePath, data: bytes, origin: CacheOrigin) -> Path:
     """Writes a cache and its sidecar.
 
     Args:

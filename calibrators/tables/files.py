@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from calibrators import records
-from calibrators.checks import check_choice, check_path, refuse_ending_alone
+from calibrators.checks import FilePath, check_choice, check_path, refuse_ending_alone
 from calibrators.errors import TableError
 from calibrators.files import write_atomically
 from calibrators.histograms.histogram import Histogram
@@ -52,7 +52,7 @@ def record_of_cache(cache: tensorrt_cache.TensorrtCache) -> TableRecord:
     return TableRecord(amax=amax, method=_method_of(cache.algorithm), versions=versions)
 
 
-def read_table(path: str | os.PathLike[str]) -> TableRecord:
+def read_table(path: FilePath) -> TableRecord:
     """Reads the file of a table in any format; see :meth:`calibrators.tables.table.CalibrationTable.load`.
 
     Args:
@@ -87,7 +87,7 @@ def read_table(path: str | os.PathLike[str]) -> TableRecord:
 
 
 def write_table(
-    path: str | os.PathLike[str],
+    path: FilePath,
     record: TableRecord,
     histograms: Mapping[str, Histogram],
     *,
@@ -184,12 +184,12 @@ def _recognize_json(data: bytes) -> RangesFormat | None:
 TABLE_SUFFIXES = (".json", ".cache", *SUFFIXES)
 
 
-def is_table_name(path: str | os.PathLike[str]) -> bool:
+def is_table_name(path: FilePath) -> bool:
     """Whether a file's ending names a table format."""
     return Path(path).suffix.lower() in TABLE_SUFFIXES
 
 
-def check_table_name(path: str | os.PathLike[str]) -> Path:
+def check_table_name(path: FilePath) -> Path:
     """Refuses a file name whose ending names no table format, before any work is done for it.
 
     Raises:
@@ -204,7 +204,7 @@ def check_table_name(path: str | os.PathLike[str]) -> Path:
     return Path(path)
 
 
-def check_format_name(path: str | os.PathLike[str], format_name: str) -> None:
+def check_format_name(path: FilePath, format_name: str) -> None:
     """Refuses a file name under which a format would not be read back.
 
     Args:

@@ -7,10 +7,10 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 from calibrators import records
-from calibrators.checks import check_mapping, warn_user
+from calibrators.checks import FilePath, check_mapping, warn_user
 from calibrators.errors import TableError, enumerated
 from calibrators.histograms.rules import RangeLoss, excessive_losses
 from calibrators.tables.choice import POOR_DB, RangeChoice
@@ -20,7 +20,7 @@ from calibrators.tables.formats.plain import TEXT
 from calibrators.tables.table import CalibrationTable
 
 #: Tensor name to amax or to (min, max); or the path of a table of any format, or of a text file.
-DynamicRanges = Mapping[str, float | tuple[float, float]] | str | os.PathLike[str]
+DynamicRanges = Mapping[str, float | tuple[float, float]] | FilePath
 
 
 def read_ranges(ranges: DynamicRanges) -> dict[str, float]:
@@ -144,7 +144,7 @@ def _described(name: str, loss: RangeLoss) -> str:
 
 
 #: What a table may be given as.
-TableSource: TypeAlias = CalibrationTable | str | os.PathLike[str]
+TableSource: TypeAlias = CalibrationTable | FilePath
 
 
 def as_table(source: TableSource) -> CalibrationTable:
@@ -163,7 +163,7 @@ def as_table(source: TableSource) -> CalibrationTable:
     return CalibrationTable.load(source)
 
 
-def is_table(source: object) -> bool:
+def is_table(source: object) -> TypeGuard[TableSource]:
     """Whether an argument is a table, or the path of a table or of a TensorRT calibration cache."""
     return isinstance(source, CalibrationTable) or (
         isinstance(source, (str, os.PathLike)) and is_table_name(source)
@@ -179,8 +179,4 @@ def table_among(source: object) -> CalibrationTable | None:
     Raises:
         TableError: The file is no table.
     """
-    if isinstance(source, CalibrationTable):
-        return source
-    if isinstance(source, (str, os.PathLike)) and is_table_name(source):
-        return CalibrationTable.load(source)
-    return None
+    return as_table(source) if is_table(source) else None

@@ -10,14 +10,14 @@ import fnmatch
 import hashlib
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from calibrators.checks import check_mapping, several
+from calibrators.checks import FilePath, check_mapping, located, several
 from calibrators.data.inputs import CalibratedInputs
 from calibrators.data.samples import SampleSizes
 from calibrators.display.cards import Cell, card_of, html_table, sparkline
@@ -81,6 +81,10 @@ class Provenance:
         check_lines((*fingerprints, *self.versions, *self.versions.values()))
 
 
+#: The fields that a file has beside the ranges.
+_OF_PROVENANCE = tuple(one.name for one in dataclasses.fields(Provenance))
+
+
 @dataclass(frozen=True)
 class Difference:
     """One tensor's range in two tables.
@@ -134,7 +138,19 @@ class CalibrationTable(Result):
         return f"<CalibrationTable: {self._summary}>"
 
     def _repr_html_(self) -> str:
-        return ranges_html(self._summary, self._shown)
+        columns = ["tensor", "amax", "scale", "method"]
+        columns += ["largest", "clipped", "magnitudes"] if self.histograms else []
+        return html_table(self._summary, columns, map(self._cells, self.amax))
+
+    def _cells(self, name: str) -> list[Cell]:
+        """What a notebook shows of a tensor, with a small histogram where there is one."""
+        amax, histogram = self.amax[name], self.histograms.get(name)
+        module = self.provenance.modules.get(name, "")
+        cells: list[Cell] = [titled(name, module), f"{amax:.6g}", f"{amax / QMAX:.6g}", self.method_of(name)]
+        if histogram:
+            clipped = f"{100 * histogram.above(amax) / histogram.total:.3f} %" if histogram.total else ""
+            return [*cells, f"{histogram.amax:.6g}", clipped, sparkline(histogram, amax)]
+        return cells + [""] * 3 if self.histograms else cells
 
     def __post_init__(self) -> None:
         check_names((*self.amax, self.method))
@@ -165,7 +181,7 @@ class CalibrationTable(Result):
         return cls(amax, method, provenance, histograms=kept)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> CalibrationTable:
+    def load(cls, path: FilePath) -> CalibrationTable:
         """Reads a table of any format, which is recognized by the file's content and ending.
 
         The formats are trtint8's own (JSON), TensorRT's calibration cache, ONNX Runtime's tables (JSON,
@@ -201,7 +217,7 @@ class CalibrationTable(Result):
 
     def save(
         self,
-        path: str | os.PathLike[str],
+        path: FilePath,
         *,
         format_name: str | None = None,
         tensorrt_version: str = "8601",
@@ -421,7 +437,12 @@ class CalibrationTable(Result):
         Raises:
             UnsupportedError: pandas is not installed.
         """
-        return ranges_frame(self._shown)
+        columns = ("tensor", "amax", "scale", "method", "largest", "zeros", "clipped")
+        rows = [
+            (name, amax, amax / QMAX, self.method_of(name), *_observed(self.histograms.get(name), amax))
+            for name, amax in self.amax.items()
+        ]
+        return data_frame({column: [row[place] for row in rows] for place, column in enumerate(columns)})
 
     def _check_name(self, name: str) -> None:
         if name not in self.amax:
@@ -432,14 +453,6 @@ class CalibrationTable(Result):
         rule = f" ({self.choice.rule})" if self.choice else ""
         samples = "" if self.provenance.samples is None else f", {counted(self.provenance.samples, 'sample')}"
         return f"{counted(len(self.amax), 'tensor')}, {self.method}{rule}{samples}"
-
-    @property
-    def _shown(self) -> list[ShownRange]:
-        modules = self.provenance.modules
-        return [
-            ShownRange(name, amax, self.method_of(name), self.histograms.get(name), modules.get(name, ""))
-            for name, amax in self.amax.items()
-        ]
 
     @property
     def excessive_losses(self) -> dict[str, RangeLoss]:
@@ -549,17 +562,11 @@ class CalibrationTable(Result):
 
     def _record(self) -> TableRecord:
         """What a file holds of the table beside its histograms."""
+        known: dict[str, Any] = {name: getattr(self.provenance, name) for name in _OF_PROVENANCE}
+        known |= {name: dict(value) for name, value in known.items() if isinstance(value, Mapping)}
         return TableRecord(
+            **known,
             method=self.method,
-            model=self.provenance.model,
-            data=self.provenance.data,
-            samples=self.provenance.samples,
-            versions=dict(self.provenance.versions),
-            input_sizes=dict(self.provenance.input_sizes),
-            left_out=dict(self.provenance.left_out),
-            inputs=self.provenance.inputs,
-            cut_from=self.provenance.cut_from,
-            modules=dict(self.provenance.modules),
             warnings=self.warnings,
             overridden=tuple(sorted(self.overridden)),
             amax=dict(self.amax),
@@ -568,19 +575,9 @@ class CalibrationTable(Result):
 
     @classmethod
     def _from_record(cls, record: TableRecord, source: str) -> CalibrationTable:
-        provenance = Provenance(
-            record.model,
-            record.data,
-            record.samples,
-            record.versions,
-            record.input_sizes,
-            record.left_out,
-            record.inputs,
-            record.cut_from,
-            record.modules,
-        )
+        provenance = Provenance(**{name: getattr(record, name) for name in _OF_PROVENANCE})
         histograms = decode_histograms(record, source)
-        try:
+        with located(f"'{source}'", TableError):
             return cls(
                 record.amax,
                 record.method,
@@ -590,8 +587,6 @@ class CalibrationTable(Result):
                 record.choice,
                 record.warnings,
             )
-        except TableError as error:
-            raise TableError(f"'{source}': {error.template}") from error
 
 
 def _threshold(method: str) -> Callable[[Histogram], float]:
@@ -600,86 +595,10 @@ def _threshold(method: str) -> Callable[[Histogram], float]:
     return METHODS[method]
 
 
-@dataclass(frozen=True)
-class ShownRange:
-    """One tensor of a table.
-
-    Attributes:
-        tensor: The tensor's name.
-        amax: The tensor's range.
-        method: How the range was chosen.
-        histogram: The histogram that it was computed from; None where there is none.
-        module: The path of the module of PyTorch that computes the tensor; empty where it is not known.
-    """
-
-    tensor: str
-    amax: float
-    method: str
-    histogram: Histogram | None
-    module: str = ""
-
-    @property
-    def scale(self) -> float:
-        """``amax / 127``."""
-        return self.amax / QMAX
-
-    @property
-    def largest(self) -> float | None:
-        """The largest magnitude that was observed."""
-        return self.histogram.amax if self.histogram else None
-
-    @property
-    def zeros(self) -> float | None:
-        """The share of values that are zero, in [0, 1]."""
-        return self._share(self.histogram.zeros) if self.histogram else None
-
-    @property
-    def clipped(self) -> float | None:
-        """The share of values beyond the range, in [0, 1]."""
-        return self._share(self.histogram.above(self.amax)) if self.histogram else None
-
-    def _share(self, count: int) -> float | None:
-        total = self.histogram.total if self.histogram else 0
-        return count / total if total else None
-
-
-def ranges_html(title: str, ranges: Sequence[ShownRange]) -> str:
-    """A table with one row per tensor, and a small histogram where there is one.
-
-    Args:
-        title: The title above the table.
-        ranges: The tensors.
-    """
-    columns = ["tensor", "amax", "scale", "method"]
-    with_histograms = any(shown.histogram for shown in ranges)
-    if with_histograms:
-        columns += ["largest", "clipped", "magnitudes"]
-    return html_table(title, columns, (_row(shown, with_histograms) for shown in ranges))
-
-
-def ranges_frame(ranges: Sequence[ShownRange]) -> Any:
-    """A ``pandas.DataFrame`` with one row per tensor.
-
-    Args:
-        ranges: The tensors.
-
-    Raises:
-        UnsupportedError: pandas is not installed.
-    """
-    names = ("tensor", "amax", "scale", "method", "largest", "zeros", "clipped")
-    return data_frame({name: [getattr(shown, name) for shown in ranges] for name in names})
-
-
-def _row(shown: ShownRange, with_histograms: bool) -> list[Cell]:
-    row: list[Cell] = [
-        titled(shown.tensor, shown.module),
-        f"{shown.amax:.6g}",
-        f"{shown.scale:.6g}",
-        shown.method,
-    ]
-    if shown.histogram:
-        clipped = "" if shown.clipped is None else f"{100 * shown.clipped:.3f} %"
-        row += [f"{shown.histogram.amax:.6g}", clipped, sparkline(shown.histogram, shown.amax)]
-    elif with_histograms:
-        row += ["", "", ""]
-    return row
+def _observed(histogram: Histogram | None, amax: float) -> tuple[float | None, float | None, float | None]:
+    """The largest magnitude of a tensor, and the shares of its values that are zero, and beyond its range."""
+    if histogram is None:
+        return None, None, None
+    total = histogram.total or math.nan
+    zeros, clipped = histogram.zeros / total, histogram.above(amax) / total
+    return histogram.amax, zeros, clipped

@@ -6,10 +6,10 @@ TensorRT uses any cache that it is given. By the sidecar, a stale one is recogni
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from calibrators import records
+from calibrators.checks import FilePath
 from calibrators.errors import TableError
 from calibrators.tables.cache_origin import (
     CacheOrigin,
@@ -43,7 +43,7 @@ def portability(algorithm: str, origin: CacheOrigin | None) -> str:
     return "not portable unless it was made with CALIBRATE_BEFORE_FUSION, which only its sidecar would tell"
 
 
-def read_cache(cache: str | os.PathLike[str], wanted: CacheOrigin) -> bytes | None:
+def read_cache(cache: FilePath, wanted: CacheOrigin) -> bytes | None:
     """Reads a cache that was made from the same things.
 
     Args:
@@ -82,7 +82,7 @@ def read_cache(cache: str | os.PathLike[str], wanted: CacheOrigin) -> bytes | No
     return data
 
 
-def write_cache(cache: str | os.PathLike[str], data: bytes, origin: CacheOrigin) -> TensorrtCache:
+def write_cache(cache: FilePath, data: bytes, origin: CacheOrigin) -> TensorrtCache:
     """Writes the bytes of a cache as TensorRT made them, and the cache's sidecar.
 
     Args:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -19,11 +18,11 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from calibrators.checks import check_choice, check_path, positive_integer, warn_user
+from calibrators.checks import FilePath, check_choice, check_path, positive_integer, warn_user
 from calibrators.cuda import Device, current_device, open_device
 from calibrators.data.batches import Batches
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import InputSpec, fixed_batches
+from calibrators.data.inputs import InputSpec, Shape, fixed_batches
 from calibrators.data.opening import open_batches
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import Argument, CalibrationDataError, TableError, UnsupportedError, counted
@@ -141,13 +140,15 @@ class Calibrator:
         skip_bad: bool = False,
         last_batch: LastBatch = "drop",
         num_batches: int | None = None,
-        cache: str | os.PathLike[str] | None = None,
+        cache: FilePath | None = None,
         stale: Stale = "refuse",
         model_fingerprint: str | None = None,
         device: Device | int = 0,
         progress: bool = True,
     ) -> None:
-        self._cache = None if cache is None else _found(cache)
+        if cache is not None:
+            check_path("the cache", cache, CalibrationDataError)
+        self._cache = None if cache is None else Path(cache)
         has_cache = self._cache is not None and is_file(self._cache)
         if data is None and not has_cache:
             raise CalibrationDataError("nothing to calibrate with: give data, or a cache that exists")
@@ -184,7 +185,7 @@ class Calibrator:
         self.batches = 0
         self.table: CalibrationTable | None = None
         self._cached: bytes | None = None
-        self._shapes: dict[str, tuple[int, ...]] | None = None
+        self._shapes: dict[str, Shape] | None = None
         self._pass: CalibrationPass | None = None
         self._feeder: Feeder | None = None
         self._bar = contextlib.ExitStack()
@@ -252,7 +253,7 @@ class Calibrator:
         self._cached = self._read_cache()
         self.state = State.READY
 
-    def shapes(self) -> dict[str, tuple[int, ...]] | None:
+    def shapes(self) -> dict[str, Shape] | None:
         """The shape of every input in a batch, read from the first one; None without data.
 
         Raises:
@@ -425,7 +426,13 @@ class Calibrator:
     def _read_cache(self) -> bytes | None:
         if self._cache is None or not is_file(self._cache):
             return None
-        wanted = self._origin(self._whole_pass() if self._data is not None else None)
+        opened = None
+        if self._data is not None:  # all of it is read, to know its fingerprint
+            opened, self._pass = self._opened(), None
+            self._shapes = opened.shapes
+            for _feed in opened:
+                pass
+        wanted = self._origin(opened)
         try:
             data = read_cache(self._cache, wanted)
         except TableError as error:
@@ -437,14 +444,6 @@ class Calibrator:
             return None
         self.table = _table(data, wanted, self.input_sizes()) if data is not None else None
         return data
-
-    def _whole_pass(self) -> CalibrationPass:
-        """Reads all data, to know its fingerprint."""
-        opened, self._pass = self._opened(), None
-        self._shapes = opened.shapes
-        for _feed in opened:
-            pass
-        return opened
 
     def _origin(self, data: CalibrationPass | None) -> CacheOrigin:
         return CacheOrigin(
@@ -467,12 +466,6 @@ def _with_open_batch(inputs: Sequence[InputSpec]) -> Sequence[InputSpec]:
     if len(fixed_batches(inputs)) != 1 or any(spec.static_batch is None for spec in inputs):
         return inputs
     return [replace(spec, shape=(None, *spec.shape[1:])) for spec in inputs if spec.shape]
-
-
-def _found(cache: str | os.PathLike[str]) -> Path:
-    """The place of a cache, once what another process wrote completely lies there."""
-    check_path("the cache", cache, CalibrationDataError)
-    return Path(cache)
 
 
 def _table(data: bytes, origin: CacheOrigin, sizes: Mapping[str, SampleSizes]) -> CalibrationTable:

@@ -12,6 +12,7 @@ calibrator gives TensorRT nothing but addresses, so bytes of the wrong type woul
 from __future__ import annotations
 
 import concurrent.futures
+import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.checks import warn_user, with_users_line
-from calibrators.cuda import Device, DeviceBuffer, PinnedBuffer, Stream
+from calibrators.cuda import Device, Stream, TensorMemory
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.data.inputs import InputSpec, shape_text
@@ -65,7 +66,13 @@ def to_network(feed: FeedDict, dtypes: Mapping[str, np.dtype[Any]]) -> FeedDict:
 
 def _converted(name: str, array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     if dtype == np.int8 and array.dtype != np.int8:
-        _check_int8(name, array)
+        low, high = _INT8_RANGE
+        if array.dtype != np.float32 or array.min() < low or array.max() > high:
+            raise CalibrationDataError(
+                f"input '{name}' is INT8 in the network, so its calibration data must be float32 within "
+                f"[-128, 127], not {array.dtype} from {array.min():g} to {array.max():g}; divide it by "
+                "the input's scale"
+            )
         return array
     if array.dtype == dtype:
         return array
@@ -81,16 +88,6 @@ def _converted(name: str, array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[
             f"{array.min():g} to {array.max():g}, does not fit; give values that {dtype} holds"
         )
     return converted
-
-
-def _check_int8(name: str, array: NDArray[Any]) -> None:
-    low, high = _INT8_RANGE
-    if array.dtype != np.float32 or array.min() < low or array.max() > high:
-        raise CalibrationDataError(
-            f"input '{name}' is INT8 in the network, so its calibration data must be float32 within "
-            f"[-128, 127], not {array.dtype} from {array.min():g} to {array.max():g}; divide it by "
-            "the input's scale"
-        )
 
 
 #: How long a batch is waited for before it is asked whether to go on waiting, in seconds.
@@ -196,29 +193,20 @@ class _Slot:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._memory: dict[str, tuple[PinnedBuffer, DeviceBuffer]] = {}
+        self._memory: dict[str, TensorMemory] = {}
 
     def upload(self, feed: FeedDict, stream: Stream) -> dict[str, int]:
         pointers = {}
         for name, array in feed.items():
-            if name not in self._memory:
-                pinned = self._device.allocate_pinned(array.nbytes)
-                try:
-                    self._memory[name] = pinned, self._device.allocate(array.nbytes)
-                except BaseException:
-                    pinned.free()
-                    raise
-            pinned, buffer = self._memory[name]
-            pinned.array.view(array.dtype).reshape(array.shape)[...] = array
-            self._device.upload(buffer.pointer, pinned.address, array.nbytes, stream.handle)
-            pointers[name] = buffer.pointer
+            memory = self._memory.setdefault(name, TensorMemory(self._device))
+            memory.reserve_pinned(array.shape, array.dtype)[...] = array
+            pointers[name] = memory.reserve(array.nbytes)
+            self._device.upload(pointers[name], memory.address, array.nbytes, stream.handle)
         return pointers
 
     def free(self) -> None:
-        for pinned, buffer in self._memory.values():
-            pinned.free()
-            buffer.free()
-        self._memory = {}
+        for memory in self._memory.values():
+            memory.free()
 
 
 class CalibrationPass:
@@ -258,7 +246,7 @@ class CalibrationPass:
                 "last_batch='pad'"
             )
         self.shapes = {name: array.shape for name, array in first.items()}
-        self._feeds = _chain(first, feeds)
+        self._feeds = itertools.chain([first], feeds)
 
     @property
     def fingerprint(self) -> str:
@@ -313,11 +301,6 @@ class CalibrationPass:
         for feed in self._batches:
             self._seen += batch_rows(feed) or 1
             yield feed
-
-
-def _chain(first: FeedDict, rest: Iterator[FeedDict]) -> Iterator[FeedDict]:
-    yield first
-    yield from rest
 
 
 #: What becomes of a last batch that is not full.

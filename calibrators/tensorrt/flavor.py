@@ -19,7 +19,7 @@ import numpy as np
 
 from calibrators.checks import check_choice
 from calibrators.cuda import gpu_problem
-from calibrators.errors import Argument, BuildError, UnsupportedError, advice
+from calibrators.errors import Argument, BuildError, UnsupportedError, advice, in_words
 from calibrators.imports import install_command
 
 FlavorName = Literal["tensorrt", "rtx"]
@@ -141,7 +141,7 @@ class Flavor:
             return importlib.import_module(_MODULES[self.name])
         except (ImportError, OSError) as error:
             raise UnsupportedError(
-                f"{self} is installed but cannot be imported ({_one_line(error)}); uninstall it and run "
+                f"{self} is installed but cannot be imported ({in_words(error)}); uninstall it and run "
                 f"{install_command(self.name)}"
             ) from error
 
@@ -366,10 +366,6 @@ def _installed_version(name: FlavorName) -> str:
         return str(importlib.import_module(_MODULES[name]).__version__)
     except (ImportError, OSError, AttributeError):
         return "unknown"
-
-
-def _one_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 _NUMPY: dict[str, np.dtype[Any]] = {

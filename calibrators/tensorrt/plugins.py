@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrators import records
+from calibrators.checks import FilePath
 from calibrators.errors import TrtInt8Error
 from calibrators.files import exists
 from calibrators.tensorrt.flavor import Flavor
@@ -32,9 +33,7 @@ def register_own_plugins(trt: Any) -> None:
 _GIVES_CREATORS = ("getCreators", "getPluginCreators")
 
 
-def load_plugin_library(
-    library: str | os.PathLike[str], owner: Any, flavor: Flavor, error: type[TrtInt8Error]
-) -> bool:
+def load_plugin_library(library: FilePath, owner: Any, flavor: Flavor, error: type[TrtInt8Error]) -> bool:
     """Makes the plugins of a shared library known; the library stays loaded as long as the process lives.
 
     Args:

@@ -206,7 +206,7 @@ def folder_of_images(path: Path) -> None:
 
 def boxes(path: Path) -> None:
     """Reads the true boxes of an image."""
-    found = read_true_boxes([path.with_suffix(".png")], path.parent, Preprocessing(letterbox=(8, 8)), 1)
+    found = read_true_boxes([path.with_suffix(".png")], [path.parent], Preprocessing(letterbox=(8, 8)), 1)
     assert found is None or (found.ndim == 3 and np.isfinite(found).all())
 
 

@@ -15,20 +15,20 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.cuda import Device, DeviceBuffer
-from calibrators.cuda.dlpack import CUDA, Dlpack, give, on_gpu, take
-from calibrators.data.inputs import shape_text
+from calibrators.cuda import Buffer, Device
+from calibrators.cuda.dlpack import CUDA, Dlpack, give, is_contiguous, on_gpu, take
+from calibrators.data.inputs import Shape, shape_text
 from calibrators.errors import CalibrationDataError, in_one_line, such_as
 from trtint8.engine.file import TensorSpec
 
 #: The alignment of GPU addresses that TensorRT needs, in bytes.
-ALIGNMENT = 256
+_ALIGNMENT = 256
 
 # The first version of the array interface that tells a stream.
 _TELLS_STREAM = 3
 
 #: An array on the host, of any shape and element type.
-HostArray: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+HostArray: TypeAlias = np.ndarray[Shape, np.dtype[np.generic]]
 
 
 class CudaArray(Protocol):
@@ -61,7 +61,7 @@ class DeviceInput:
     """
 
     pointer: int
-    shape: tuple[int, ...]
+    shape: Shape
     dtype: np.dtype[Any]
     owner: object
     producer: int | None = None
@@ -76,7 +76,12 @@ class DeviceInput:
     @property
     def aligned(self) -> bool:
         """Whether TensorRT can read the array in place: it is not empty, and its address is aligned."""
-        return self.pointer != 0 and self.pointer % ALIGNMENT == 0
+        return is_aligned(self.pointer)
+
+
+def is_aligned(pointer: int) -> bool:
+    """Whether TensorRT can use a device address; 0 is that of an empty array."""
+    return pointer != 0 and pointer % _ALIGNMENT == 0
 
 
 def as_inputs(
@@ -190,12 +195,7 @@ def _device_input(value: object, interface: Mapping[str, Any], place: str) -> De
     if interface.get("mask") is not None:
         raise CalibrationDataError(f"the GPU array for {place} has a mask; give it without one")
     shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
-    strides = interface.get("strides")
-    if (
-        strides is not None
-        and math.prod(shape)
-        and tuple(strides) != _contiguous_strides(shape, dtype.itemsize)
-    ):
+    if not is_contiguous(shape, interface.get("strides"), dtype.itemsize):
         raise _not_contiguous(place)
     stream = interface.get("stream")
     told = stream is not None
@@ -211,10 +211,6 @@ def _not_contiguous(place: str) -> CalibrationDataError:
     )
 
 
-def _contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    return tuple(itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-
-
 @dataclass(frozen=True, eq=False)
 class DeviceArray:
     """An array on the GPU, which ``torch.from_dlpack`` and ``cupy.asarray`` take without a copy.
@@ -228,9 +224,9 @@ class DeviceArray:
             complete; None where they are complete.
     """
 
-    shape: tuple[int, ...]
+    shape: Shape
     dtype: np.dtype[Any]
-    buffer: DeviceBuffer
+    buffer: Buffer
     device: Device
     stream: int | None = None
 
@@ -319,12 +315,7 @@ class Targets:
     host: Mapping[str, NDArray[Any]]
     device: Mapping[str, DeviceInput]
 
-    @property
-    def aligned(self) -> dict[str, int]:
-        """Output name to the device addresses that TensorRT can write to."""
-        return {name: target.pointer for name, target in self.device.items() if target.aligned}
-
-    def check(self, name: str, shape: tuple[int, ...]) -> None:
+    def check(self, name: str, shape: Shape) -> None:
         """Refuses an array that has not the shape of its output.
 
         Raises:
@@ -374,6 +365,14 @@ def as_targets(outputs: Mapping[str, Any], specs: Sequence[TensorSpec], stream: 
                 "an array on the GPU"
             )
     return Targets(host, device)
+
+
+def addresses(made: Mapping[str, DeviceArray], given: Mapping[str, DeviceInput]) -> dict[str, int]:
+    """Output name to device address, of arrays that were made for outputs and of those that were given."""
+    return {
+        **{name: array.buffer.pointer for name, array in made.items()},
+        **{name: target.pointer for name, target in given.items()},
+    }
 
 
 @runtime_checkable

@@ -15,13 +15,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.checks import is_number, several
-from calibrators.cuda import Device, Event, Stream, gpu_names, gpu_uuid, require_gpu, turn_on_gpu
+from calibrators.checks import FilePath, is_number, several
+from calibrators.cuda import Event, gpu_names, gpu_uuid, require_gpu, turn_on_gpu
 from calibrators.data.batches import warning_of_inputs
 from calibrators.data.feeds import FeedDict, batch_rows, is_float
 from calibrators.data.inputs import DataOptions
@@ -138,38 +138,11 @@ class BenchReport(Result):
         return tuple(messages)
 
 
-class Benchable(Protocol):
-    """What :func:`bench` needs of an :class:`~trtint8.runtime.execution.ExecutionContext`."""
-
-    device: Device
-
-    @property
-    def stream(self) -> Stream:
-        """The stream on which everything is queued."""
-        ...
-
-    def bind(self, feeds: Mapping[str, Any]) -> None:
-        """Prepares a feed for the upload."""
-        ...
-
-    def upload(self) -> None:
-        """Queues the copies to the GPU."""
-        ...
-
-    def enqueue(self) -> None:
-        """Queues the inference."""
-        ...
-
-    def queue_download(self) -> object:
-        """Queues the copies from the GPU."""
-        ...
-
-
 def bench(
-    context: Benchable,
+    context: ExecutionContext,
     feeds: Mapping[str, NDArray[Any]],
     *,
-    beside: Sequence[Benchable] = (),
+    beside: Sequence[ExecutionContext] = (),
     name: str,
     batch_size: int,
     seconds: float = 3.0,
@@ -225,7 +198,9 @@ def bench(
     )
 
 
-def _bound(contexts: Sequence[Benchable], feeds: Mapping[str, NDArray[Any]]) -> Sequence[Benchable]:
+def _bound(
+    contexts: Sequence[ExecutionContext], feeds: Mapping[str, NDArray[Any]]
+) -> Sequence[ExecutionContext]:
     """Contexts that are bound to a feed; none where one of them cannot be."""
     try:
         for context in contexts:
@@ -270,7 +245,7 @@ class _Marks:
 
 
 def _run(
-    contexts: Sequence[Benchable], seconds: float, transfers: bool, clock: Callable[[], float]
+    contexts: Sequence[ExecutionContext], seconds: float, transfers: bool, clock: Callable[[], float]
 ) -> dict[str, list[float]]:
     """Runs at least one inference; returns phase to the milliseconds of every inference."""
     names = (*_PHASES, "enqueue", *(("h2d", "d2h") if transfers else ()))
@@ -278,7 +253,7 @@ def _run(
     new_event = contexts[0].device.new_event
     free = deque(_Marks(*(new_event() for _ in range(5))) for _ in range(_QUEUED + 1))
     turns = itertools.cycle(contexts)
-    computing: tuple[Benchable, _Marks] | None = None
+    computing: tuple[ExecutionContext, _Marks] | None = None
     queued: deque[_Marks] = deque()
     started = clock()
     while True:
@@ -307,7 +282,7 @@ def _run(
             return times
 
 
-def _enqueue(context: Benchable, marks: _Marks, clock: Callable[[], float]) -> float:
+def _enqueue(context: ExecutionContext, marks: _Marks, clock: Callable[[], float]) -> float:
     """Queues one inference; returns the milliseconds that enqueuing took on the host."""
     marks.started.record(context.stream)
     before = clock()
@@ -317,7 +292,7 @@ def _enqueue(context: Benchable, marks: _Marks, clock: Callable[[], float]) -> f
     return 1e3 * (after - before)
 
 
-def _download(context: Benchable, marks: _Marks, transfers: bool) -> _Marks:
+def _download(context: ExecutionContext, marks: _Marks, transfers: bool) -> _Marks:
     if transfers:
         context.queue_download()
     marks.end.record(context.stream)
@@ -383,7 +358,7 @@ class Benchmarks(Result):
 
 
 def benchmark(
-    engines: Sequence[str | os.PathLike[str]],
+    engines: Sequence[FilePath],
     *,
     data: DataSource | None = None,
     baseline: ModelSource | None = None,
@@ -412,7 +387,9 @@ def benchmark(
     if not engines:
         raise CalibrationDataError(f"{Argument('engines')} is empty; give at least one")
     size = data_options.batch_size or 1
-    exported = [_exported(Path(path), size) if _is_exported(path) else None for path in engines]
+    exported = [
+        _exported(Path(path), size) if str(path).lower().endswith(".json") else None for path in engines
+    ]
     own = [path for path, times in zip(engines, exported, strict=True) if times is None]
     if not own:
         if data is not None or baseline is not None:
@@ -434,7 +411,7 @@ def benchmark(
             # What has no sidecar, as an engine of the float model, is fed what the engine before was. One
             # warning of other preprocessing is enough for all engines of a calibration.
             if known is not None and (data_options.preprocessing is None or known.preprocessing not in seen):
-                data_options = data_options.calibrated(known, _called(name))
+                data_options = data_options.calibrated(known, f"the engine '{name}'")
                 seen.append(known.preprocessing)
             with engine:
                 measured.append(_measure(name, engine, data, data_options, options))
@@ -449,11 +426,6 @@ _BASELINES = {"FP32": False, "FP16": True}
 
 #: The GPU of times that were all measured elsewhere.
 _ELSEWHERE = "another machine"
-
-
-def _is_exported(path: object) -> bool:
-    """True if a file is to hold the times of an engine, and not the engine."""
-    return isinstance(path, (str, os.PathLike)) and Path(path).suffix.lower() == ".json"
 
 
 def _exported(path: Path, batch_size: int) -> BenchReport:
@@ -485,7 +457,7 @@ def _data_name(data: DataSource | None) -> str:
 
 
 def _engines(
-    paths: Sequence[str | os.PathLike[str]], baseline: ModelSource | None, options: BenchOptions
+    paths: Sequence[FilePath], baseline: ModelSource | None, options: BenchOptions
 ) -> Iterator[tuple[str, Engine]]:
     """Loads or builds one engine after another, so that they do not share the GPU's memory."""
     plugins = options.loading.plugins
@@ -543,10 +515,6 @@ def _batch_size(engine: Engine, feed: FeedDict) -> int:
     return batch_rows(dynamic or feed) or 1
 
 
-def _called(name: str) -> str:
-    return f"the engine '{name}'"
-
-
 def _feed(name: str, engine: Engine, data: DataSource | None, options: DataOptions) -> FeedDict:
     """One batch of the data, or random values of that size."""
     if data is None:
@@ -561,7 +529,7 @@ def _feed(name: str, engine: Engine, data: DataSource | None, options: DataOptio
         size = next((sizes.opt[0] for sizes in engine.profiles[0].values() if sizes.opt), None)
     calibrated = engine.info.calibrated_inputs if engine.info else None
     batches = open_data(data, specs, replace(options, batch_size=size))
-    with warning_of_inputs(calibrated, _called(name), batches) as (watched,):
+    with warning_of_inputs(calibrated, f"the engine '{name}'", batches) as (watched,):
         return next(iter(watched))
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from calibrators.checks import several
+from calibrators.checks import FilePath, several
 from calibrators.data.inputs import shape_text
 from calibrators.errors import Argument, CalibrationDataError, UnsupportedError
 from calibrators.tensorrt.flavor import numpy_dtype
@@ -144,7 +143,7 @@ class LoadingOptions:
     """
 
     allow_host_code: bool = False
-    plugins: Sequence[str | os.PathLike[str]] = ()
+    plugins: Sequence[FilePath] = ()
 
     def __post_init__(self) -> None:
         # A single path by itself is one, not its letters.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from calibrators.cuda.device import Device, Event
 from calibrators.data.inputs import shape_text
 from calibrators.errors import CalibrationDataError, EngineError, UnsupportedError, such_as
-from trtint8.runtime.arrays import ALIGNMENT, DeviceInput, Feeds, HostArray, Outputs, StreamLike
+from trtint8.runtime.arrays import DeviceInput, Feeds, HostArray, Outputs, StreamLike, addresses
 from trtint8.runtime.execution import ExecutionContext
 
 #: The arrays of a bound call's outputs: on the host, or on the GPU.
@@ -59,9 +58,8 @@ class BoundCall(Generic[OutputT]):
             given = context.given(targets.values()) if stream is None else []
             self._orders = _orders(device, own.handle, self._stream, given)
             made = context.new_arrays(outputs or {}, self._stream) if on_device else {}
-            pointers = {name: array.buffer.pointer for name, array in made.items()}
-            pointers |= {name: target.pointer for name, target in targets.items()}
-            self._copies = _copies(context, pointers)
+            pointers = addresses(made, targets)
+            self._copies = bound.copies_of(pointers, bound.place_outputs(pointers))
         self.inputs: dict[str, HostArray] = dict(bound.staged)
         self.outputs: Mapping[str, OutputT] = {
             name: cast("OutputT", made.get(name, (outputs or {}).get(name, array)))
@@ -143,12 +141,7 @@ class BoundCall(Generic[OutputT]):
     def __enter__(self) -> BoundCall[OutputT]:
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -201,26 +194,6 @@ def _targets(context: ExecutionContext, outputs: Outputs) -> Mapping[str, Device
             "arrays on the GPU, or call infer with outputs"
         )
     return targets.device
-
-
-def _copies(context: ExecutionContext, pointers: Mapping[str, int]) -> tuple[tuple[int, int, int, int], ...]:
-    """Makes TensorRT write outputs to addresses where it can.
-
-    Args:
-        context: Bound to a feed.
-        pointers: Output name to the device address that it goes to.
-
-    Returns:
-        For each other output the arguments of the copy that follows every inference.
-    """
-    placed = {name: pointer for name, pointer in pointers.items() if pointer % ALIGNMENT == 0}
-    in_place = context.bound.place_outputs(placed)
-    return tuple(
-        (pointer, source, context.nbytes(name, shape), context.stream.handle)
-        for name, pointer in pointers.items()
-        for shape, source in (context.bound.output(name),)
-        if not in_place or name not in placed
-    )
 
 
 def _orders(

@@ -10,17 +10,20 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.cuda import Device, DeviceBuffer, Graph, PinnedBuffer, Stream, capture
+from calibrators.cuda import Device, Graph, Stream, TensorMemory, capture
+from calibrators.data.inputs import Shape
 from calibrators.errors import CalibrationDataError, EngineError
 from calibrators.tensorrt.messages import shared_logger
-from trtint8.runtime.arrays import DeviceInput, HostArray
+from trtint8.runtime.arrays import DeviceInput, HostArray, is_aligned
 from trtint8.runtime.bindings import Bindings, choose_profile
+
+#: Of a copy: where to, where from, how many bytes, and the handle of the stream.
+CopyArguments: TypeAlias = tuple[int, int, int, int]
 
 #: Input name to an array on the host or on the GPU.
 Arrays = Mapping[str, NDArray[Any] | DeviceInput]
@@ -51,15 +54,15 @@ class BoundContext:
         self._bindings, self._device, self._stream, self._cuda_graph = bindings, device, stream, cuda_graph
         self._memory = {spec.name: TensorMemory(device) for spec in (*bindings.inputs, *bindings.outputs)}
         self._dtypes = {spec.name: np.dtype(spec.dtype) for spec in bindings.outputs}
-        self._shapes: dict[str, tuple[int, ...]] | None = None
+        self._shapes: dict[str, Shape] | None = None
         self._host_values: dict[str, bytes] = {}
         self._on_host: frozenset[str] = frozenset()
         self._graph: Graph | None = None
         self._checked: dict[str, int] = {}
         self.staged: tuple[tuple[str, NDArray[Any]], ...] = ()
-        self.uploads: tuple[tuple[int, int, int, int], ...] = ()
-        self.copies: tuple[tuple[int, int, int, int], ...] = ()
-        self.downloads: tuple[tuple[int, int, int, int], ...] = ()
+        self.uploads: tuple[CopyArguments, ...] = ()
+        self.copies: tuple[CopyArguments, ...] = ()
+        self.downloads: tuple[CopyArguments, ...] = ()
         self.outputs: dict[str, HostArray] = {}
 
     def bind(self, arrays: Arrays) -> None:
@@ -124,20 +127,40 @@ class BoundContext:
         for arguments in self.copies:
             self._device.copy(*arguments)
 
-    def place_outputs(self, pointers: Mapping[str, int]) -> bool:
+    def place_outputs(self, pointers: Mapping[str, int]) -> Collection[str]:
         """Lets TensorRT write outputs to addresses of the caller, and all others to this context's memory.
 
         Args:
-            pointers: Output name to an aligned device address.
+            pointers: Output name to a device address.
 
         Returns:
-            Whether it will. A CUDA graph, and outputs of unknown size, are written to this context's memory.
+            The outputs that go to the caller. Those of unknown size, of a CUDA graph, and those whose address
+            is not aligned are written to this context's memory.
         """
         if self._cuda_graph or self.context.data_dependent:
-            return not pointers
+            return ()
+        placed = {name: pointer for name, pointer in pointers.items() if is_aligned(pointer)}
         for spec in self._bindings.outputs:
-            self.context.set_address(spec.name, pointers.get(spec.name) or self._memory[spec.name].pointer)
-        return True
+            self.context.set_address(spec.name, placed.get(spec.name) or self._memory[spec.name].pointer)
+        return placed
+
+    def copies_of(self, pointers: Mapping[str, int], placed: Collection[str]) -> tuple[CopyArguments, ...]:
+        """Arguments of the copies that bring outputs from this context's memory to addresses of the caller.
+
+        Args:
+            pointers: Output name to a device address.
+            placed: The outputs that TensorRT writes there.
+        """
+        return tuple(
+            (pointer, source, self.nbytes(name, shape), self._stream.handle)
+            for name, pointer in pointers.items()
+            for shape, source in (self.output(name),)
+            if name not in placed
+        )
+
+    def nbytes(self, name: str, shape: Shape) -> int:
+        """The size of an output in bytes."""
+        return math.prod(shape) * self._dtypes[name].itemsize
 
     def enqueue(self) -> None:
         """Queues the inference itself, as a CUDA graph where that was asked for.
@@ -172,15 +195,15 @@ class BoundContext:
                 self._device.download(*arguments)
         return self.outputs
 
-    def output(self, name: str) -> tuple[tuple[int, ...], int]:
+    def output(self, name: str) -> tuple[Shape, int]:
         """The shape and the device address of an output in this context's memory, after a run."""
         shape = self.context.output_shapes[name]
         if min(shape, default=0) >= 0:
             return shape, self._memory[name].pointer
         allocator = self.context.allocators[name]
-        if allocator.shape is None or allocator.buffer is None:
+        if allocator.shape is None:
             raise EngineError(f"TensorRT did not report the shape of output '{name}'; report this model")
-        return allocator.shape, allocator.buffer.pointer
+        return allocator.shape, allocator.memory.pointer
 
     def forget_graph(self) -> None:
         """Makes the next run capture its CUDA graph again."""
@@ -222,8 +245,7 @@ class BoundContext:
                 self.context.set_address(name, self._memory[name].pointer)
         for name, shape in self.context.output_shapes.items():
             if min(shape, default=0) >= 0:
-                nbytes = math.prod(shape) * self._dtypes[name].itemsize
-                self.context.set_address(name, self._memory[name].reserve(nbytes))
+                self.context.set_address(name, self._memory[name].reserve(self.nbytes(name, shape)))
         self.downloads, self.outputs = (), {}
         if not self.context.data_dependent:
             self._find_outputs()
@@ -282,16 +304,16 @@ class TensorrtContext:
         # -1 where another context of the engine uses the profile already.
         self.profile: int = raw.active_optimization_profile
         self._logger = shared_logger(trt)
-        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._shapes: dict[str, Shape] = {}
         self._addresses: dict[str, int] = {}
-        self.output_shapes: dict[str, tuple[int, ...]] = {}
+        self.output_shapes: dict[str, Shape] = {}
         self.data_dependent = False
         self.allocators: dict[str, Any] = {}
         self._profiler: Any = None
         self._has_run = False
 
     def set_shapes(
-        self, shapes: Mapping[str, tuple[int, ...]], host_addresses: Mapping[str, int], stream: Stream
+        self, shapes: Mapping[str, Shape], host_addresses: Mapping[str, int], stream: Stream
     ) -> None:
         """Gives TensorRT the shapes of a feed, and asks for those of the outputs.
 
@@ -362,10 +384,10 @@ class TensorrtContext:
     def free(self) -> None:
         """Frees the context and the memory of its outputs."""
         for allocator in self.allocators.values():
-            allocator.free()
+            allocator.memory.free()
         self._raw = None
 
-    def _switch_profile(self, shapes: Mapping[str, tuple[int, ...]], stream: Stream) -> None:
+    def _switch_profile(self, shapes: Mapping[str, Shape], stream: Stream) -> None:
         profiles = self._bindings.profiles
         wanted = choose_profile(shapes, profiles, self.profile) if profiles else 0
         if wanted != self.profile:
@@ -382,57 +404,6 @@ class TensorrtContext:
         """Raises an error where TensorRT did not accept a request."""
         if not accepted:
             raise EngineError(f"TensorRT refuses the {request}: {self._logger.last_error}")
-
-
-@dataclass
-class TensorMemory:
-    """Memory that grows where needed.
-
-    Attributes:
-        device: The GPU.
-    """
-
-    device: Device
-    _buffer: DeviceBuffer | None = field(default=None, repr=False)
-    _pinned: PinnedBuffer | None = field(default=None, repr=False)
-
-    @property
-    def pointer(self) -> int:
-        """The device address; 0 before :meth:`reserve`."""
-        return self._buffer.pointer if self._buffer else 0
-
-    @property
-    def address(self) -> int:
-        """The address of the page-locked memory; 0 before :meth:`reserve_pinned`."""
-        return self._pinned.address if self._pinned else 0
-
-    def reserve(self, nbytes: int) -> int:
-        """Reserves at least ``nbytes`` bytes on the GPU; returns the device address."""
-        # TensorRT needs an address for empty tensors, too.
-        nbytes = max(1, nbytes)
-        if self._buffer is None or self._buffer.nbytes < nbytes:
-            if self._buffer:
-                self._buffer.free()
-            self._buffer = None
-            self._buffer = self.device.allocate(nbytes)
-        return self._buffer.pointer
-
-    def reserve_pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Reserves page-locked memory for an array; returns the array."""
-        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        if self._pinned is None or self._pinned.array.nbytes < nbytes:
-            if self._pinned:
-                self._pinned.free()
-            self._pinned = None
-            self._pinned = self.device.allocate_pinned(max(1, nbytes))
-        return self._pinned.array[:nbytes].view(dtype).reshape(shape)
-
-    def free(self) -> None:
-        """Frees the memory on the GPU and on the host."""
-        for memory in (self._buffer, self._pinned):
-            if memory:
-                memory.free()
-        self._buffer = self._pinned = None
 
 
 def new_profiler(trt: Any, times: dict[str, list[float]]) -> Any:
@@ -461,25 +432,22 @@ def new_output_allocator(trt: Any, device: Device) -> Any:
         device: The GPU on which to allocate.
 
     Returns:
-        An ``IOutputAllocator``, which must be kept as long as the context. Its attributes are ``buffer`` (a
-        :class:`DeviceBuffer` or None) and ``shape`` (the output's shape in the last run, or None); its method
-        ``raise_failure()`` is to be called after each run, and ``free()`` frees the buffer.
+        An ``IOutputAllocator``, which must be kept as long as the context. Its attributes are ``memory`` (the
+        output's) and ``shape`` (the output's shape in the last run, or None); its method ``raise_failure()``
+        is to be called after each run.
     """
 
     class OutputAllocator(trt.IOutputAllocator):  # type: ignore[misc]
         def __init__(self) -> None:
             trt.IOutputAllocator.__init__(self)
-            self.buffer: DeviceBuffer | None = None
-            self.shape: tuple[int, ...] | None = None
+            self.memory = TensorMemory(device)
+            self.shape: Shape | None = None
             self._failure: BaseException | None = None
 
         def reallocate_output(self, _tensor_name: str, _memory: int, size: int, _alignment: int) -> int:
             # An exception would be lost in TensorRT; address 0 means that there is no memory.
             try:
-                if self.buffer is None or self.buffer.nbytes < size:
-                    self.free()
-                    self.buffer = device.allocate(size)
-                return self.buffer.pointer
+                return self.memory.reserve(size)
             except BaseException as error:  # noqa: BLE001
                 self._failure = error
                 return 0
@@ -497,10 +465,5 @@ def new_output_allocator(trt: Any, device: Device) -> Any:
 
         def notify_shape(self, _tensor_name: str, shape: Any) -> None:
             self.shape = tuple(shape)
-
-        def free(self) -> None:
-            if self.buffer is not None:
-                self.buffer.free()
-                self.buffer = None
 
     return OutputAllocator()

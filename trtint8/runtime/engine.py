@@ -11,11 +11,10 @@ import weakref
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, overload
 
 from calibrators import records
-from calibrators.checks import check_path, several, warn_user
+from calibrators.checks import FilePath, check_path, several, warn_user
 from calibrators.cuda import Device, compute_capability, open_device, require_gpu
 from calibrators.cuda.dlpack import Dlpack
 from calibrators.errors import Argument, EngineError, UnsupportedError
@@ -77,12 +76,12 @@ class Engine:
     @classmethod
     def load(
         cls,
-        source: str | os.PathLike[str] | bytes,
+        source: FilePath | bytes,
         *,
         device: int = 0,
-        plugins: Sequence[str | os.PathLike[str]] = (),
+        plugins: Sequence[FilePath] = (),
         dla_core: int | None = None,
-        runtime_cache: str | os.PathLike[str] | None = None,
+        runtime_cache: FilePath | None = None,
         allow_host_code: bool = False,
     ) -> Engine:
         """Loads an engine onto a GPU.
@@ -139,7 +138,13 @@ class Engine:
                 # Only the caller can know whether to trust an engine: a sidecar comes with it.
                 allow_code_of_plans(runtime, flavor)
             if dla_core is not None:
-                _use_dla(runtime, dla_core)
+                cores = runtime.num_DLA_cores
+                if not 0 <= dla_core < cores:
+                    raise UnsupportedError(
+                        f"there is no DLA core {dla_core}; this machine has {cores}, numbered from 0; leave "
+                        f"{Argument('dla_core')} out"
+                    )
+                runtime.DLA_core = dla_core
             for library in several(plugins):
                 load_plugin_library(library, runtime, flavor, EngineError)
             engine = runtime.deserialize_cuda_engine(plan)
@@ -322,10 +327,8 @@ class Engine:
             EngineError: The engine is closed, or TensorRT cannot.
         """
         with self.device.active(), collected(self.flavor.module) as log, FIRST_RUNS:
-            if self._cache is None:
-                context = self.raw.create_execution_context()
-            else:
-                context = self._cache.new_context(self.raw)
+            configs = [] if self._cache is None else [self._cache.config]
+            context = self.raw.create_execution_context(*configs)
         if context is None:
             raise EngineError(f"TensorRT cannot make an execution context: {log.reason()}")
         return context
@@ -350,27 +353,12 @@ class Engine:
     def __enter__(self) -> Engine:
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
 
 #: How many inferences of one thread ``infer_async`` keeps in flight.
 _IN_FLIGHT = 2
-
-
-def _use_dla(runtime: Any, core: int) -> None:
-    cores = runtime.num_DLA_cores
-    if not 0 <= core < cores:
-        raise UnsupportedError(
-            f"there is no DLA core {core}; this machine has {cores}, numbered from 0; leave "
-            f"{Argument('dla_core')} out"
-        )
-    runtime.DLA_core = core
 
 
 #: The largest file that is read, in bytes.
@@ -387,11 +375,11 @@ class RuntimeCache:
     """
 
     def __init__(self, config: Any, cache: Any, path: Path) -> None:
-        self._config, self._cache, self._path = config, cache, path
+        self.config, self._cache, self._path = config, cache, path
         self._kept: bytes | None = None
 
     @classmethod
-    def attach(cls, raw: Any, path: str | os.PathLike[str], flavor: Flavor) -> RuntimeCache:
+    def attach(cls, raw: Any, path: FilePath, flavor: Flavor) -> RuntimeCache:
         """Makes the runtime configuration of an engine; its GPU's context must be current.
 
         Args:
@@ -421,15 +409,11 @@ class RuntimeCache:
 
     def load(self) -> None:
         """Fills the cache from the file, where there is one that fits; see :meth:`attach`."""
-        try:
-            data = records.read_bytes(self._path, _MOST_BYTES)
-        except FileNotFoundError:
-            return
-        except (OSError, records.RecordError) as error:
-            reason = error.strerror if isinstance(error, OSError) else error
-            raise EngineError(
-                f"the runtime cache '{self._path}' cannot be read ({reason}); give another file"
-            ) from error
+        with records.reading(f"the runtime cache '{self._path}'", EngineError, "; give another file"):
+            try:
+                data = records.read_bytes(self._path, _MOST_BYTES)
+            except FileNotFoundError:
+                return
         if self._cache.deserialize(data):
             self._kept = data
         else:
@@ -437,10 +421,6 @@ class RuntimeCache:
                 f"the runtime cache '{self._path}' is of another TensorRT, GPU or driver; it is made anew",
                 note=True,
             )
-
-    def new_context(self, engine: Any) -> Any:
-        """Makes one of TensorRT's contexts that uses the cache; None where TensorRT cannot."""
-        return engine.create_execution_context(self._config)
 
     def save(self) -> None:
         """Writes the cache where it holds anything new.

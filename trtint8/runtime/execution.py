@@ -6,11 +6,11 @@ An inference that was queued and may not be done yet.
 from __future__ import annotations
 
 import contextlib
-import math
 import statistics
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -25,6 +25,7 @@ from trtint8.runtime.arrays import (
     Outputs,
     StreamLike,
     Targets,
+    addresses,
     as_inputs,
     as_targets,
     stream_handle,
@@ -333,21 +334,16 @@ class ExecutionContext:
         if on_device and not self.data_dependent:
             made = self.new_arrays(outputs, caller)
         current.upload()
-        placed = {**{name: array.buffer.pointer for name, array in made.items()}, **targets.aligned}
-        in_place = current.place_outputs(placed)
+        placed = current.place_outputs(addresses(made, targets.device))
         current.enqueue()
         if on_device and self.data_dependent:
             self.stream.synchronize()
             made = self.new_arrays(outputs, caller)
-        on_gpu = {
-            **{name: array.buffer.pointer for name, array in made.items()},
-            **{name: target.pointer for name, target in targets.device.items()},
-        }
-        for name, pointer in on_gpu.items():
-            if not in_place or name not in placed:
-                shape, source = current.output(name)
-                targets.check(name, shape)
-                self.device.copy(pointer, source, self.nbytes(name, shape), self.stream.handle)
+        on_gpu = addresses(made, targets.device)
+        for name in on_gpu if self.data_dependent else ():
+            targets.check(name, current.output(name)[0])
+        for copy in current.copies_of(on_gpu, placed):
+            self.device.copy(*copy)
         to_host = [spec.name for spec in self._bindings.outputs if spec.name not in on_gpu]
         found: dict[str, HostArray] = {}
         if to_host:
@@ -404,7 +400,7 @@ class ExecutionContext:
                 continue
             shape, _ = self._current.output(spec.name)
             dtype = np.dtype(spec.dtype)
-            buffer = self.device.allocate(self.nbytes(spec.name, shape))
+            buffer = self.device.allocate(self._current.nbytes(spec.name, shape))
             arrays[spec.name] = DeviceArray(shape, dtype, buffer, self.device, stream)
         return arrays
 
@@ -444,11 +440,6 @@ class ExecutionContext:
         # The next run uses the page-locked memory again.
         return {name: array.copy() for name, array in self._current.outputs.items()}
 
-    def nbytes(self, name: str, shape: tuple[int, ...]) -> int:
-        """The size of an output in bytes."""
-        dtype = next(spec.dtype for spec in self._bindings.outputs if spec.name == name)
-        return math.prod(shape) * np.dtype(dtype).itemsize
-
 
 class InferenceFuture:
     """The outputs of ``infer_async``, once they are there. Any thread may ask for them.
@@ -463,8 +454,7 @@ class InferenceFuture:
         self._device = device
         self._collect: Callable[[], dict[str, HostArray]] | None = collect
         self._lock = threading.Lock()
-        self._outputs: dict[str, HostArray] | None = None
-        self._failure: BaseException | None = None
+        self._outputs: Future[dict[str, HostArray]] = Future()
 
     def done(self) -> bool:
         """Whether :meth:`result` returns without waiting.
@@ -472,7 +462,7 @@ class InferenceFuture:
         Raises:
             EngineError: The GPU failed.
         """
-        if self._outputs is not None or self._failure is not None:
+        if self._outputs.done():
             return True
         with self._device.active():
             return self.event.reached()
@@ -487,10 +477,7 @@ class InferenceFuture:
             EngineError: TensorRT or the GPU failed.
         """
         self.finish()
-        if self._failure is not None:
-            raise self._failure
-        assert self._outputs is not None
-        return self._outputs
+        return self._outputs.result()
 
     def finish(self) -> None:
         """Waits for the inference and keeps its outputs, or what it failed with."""
@@ -502,6 +489,6 @@ class InferenceFuture:
             try:
                 with self._device.active():
                     self.event.synchronize()
-                    self._outputs = collect()
+                    self._outputs.set_result(collect())
             except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
-                self._failure = error
+                self._outputs.set_exception(error)

@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from calibrators.checks import FilePath
 from calibrators.errors import UnsupportedError
 from calibrators.imports import install_command
 from trtint8.runtime.engine import Engine
@@ -31,7 +32,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 #: The path of an engine, a loaded engine, or a function that returns one, as Polygraphy's lazy loaders do.
-EngineSource = str | os.PathLike[str] | Engine | Callable[[], Engine]
+EngineSource = FilePath | Engine | Callable[[], Engine]
 
 
 class TrtInt8Runner(BaseRunner):  # type: ignore[misc]
@@ -51,7 +52,7 @@ class TrtInt8Runner(BaseRunner):  # type: ignore[misc]
         name: str | None = None,
         *,
         allow_host_code: bool = False,
-        plugins: Sequence[str | os.PathLike[str]] = (),
+        plugins: Sequence[FilePath] = (),
     ) -> None:
         super().__init__(name=name, prefix="trtint8-runner")
         self._source, self._allow_host_code, self._plugins = engine, allow_host_code, plugins

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators import records
+from calibrators.checks import FilePath
 from calibrators.errors import (
     Argument,
     CalibrationDataError,
@@ -77,7 +78,7 @@ _ON_THEIR_SIDE = (5, 6, 7, 8)
 
 
 def read_image(
-    path: str | os.PathLike[str],
+    path: FilePath,
     *,
     grey: bool,
     upright: bool = False,
@@ -121,7 +122,7 @@ def read_image(
     return pixels.reshape(*pixels.shape[:2], -1)
 
 
-def image_size(path: str | os.PathLike[str], *, upright: bool = False) -> tuple[int, int]:
+def image_size(path: FilePath, *, upright: bool = False) -> tuple[int, int]:
     """The height and width of an image file, without decoding it.
 
     Args:
@@ -164,7 +165,7 @@ class _Counted(io.BufferedReader):
 
 
 @contextlib.contextmanager
-def _opened(path: str | os.PathLike[str], pillow: ModuleType) -> Iterator[Any]:
+def _opened(path: FilePath, pillow: ModuleType) -> Iterator[Any]:
     """An image file, opened by Pillow, which has not decoded it yet."""
     with _Counted(records.open_file(path, _MOST_BYTES).detach()) as stream:
         with warnings.catch_warnings():
@@ -200,12 +201,12 @@ def _orientation(image: Any) -> object:
         return 1
 
 
-def _no_image(path: str | os.PathLike[str]) -> DamagedFileError:
+def _no_image(path: FilePath) -> DamagedFileError:
     """The refusal of a file that is no image of a known format."""
     return _unreadable(path, f"its content is none of {', '.join(_FORMATS)}")
 
 
-def _unreadable(path: str | os.PathLike[str], reason: str) -> DamagedFileError:
+def _unreadable(path: FilePath, reason: str) -> DamagedFileError:
     """The refusal of a file, with what can be done."""
     skip = f"give {Argument('skip_bad', 'True')} to leave out what cannot be read"
     return DamagedFileError(
@@ -213,7 +214,7 @@ def _unreadable(path: str | os.PathLike[str], reason: str) -> DamagedFileError:
     )
 
 
-def _check_size(path: str | os.PathLike[str], image: Any) -> None:
+def _check_size(path: FilePath, image: Any) -> None:
     """Refuses what would not fit into memory, and animations, of which any picture would be a guess."""
     if image.width * image.height > MOST_PIXELS:
         raise CalibrationDataError(
@@ -229,7 +230,7 @@ def _check_size(path: str | os.PathLike[str], image: Any) -> None:
         )
 
 
-def _check_work(path: str | os.PathLike[str], image: Any) -> None:
+def _check_work(path: FilePath, image: Any) -> None:
     """Refuses what takes far longer than its pixels, such as a JPEG that goes over them again and again."""
     size = os.fstat(image.fp.fileno()).st_size
     in_digits = any(decoder == "ppm_plain" for decoder, *_ in image.tile)
@@ -264,7 +265,7 @@ def _count_scans(data: bytes) -> int:
     return count
 
 
-def _check_depth(path: str | os.PathLike[str], image: Any) -> None:
+def _check_depth(path: FilePath, image: Any) -> None:
     """Refuses channels that convert() would clip to 255, or of which Pillow would keep 8 bits alone."""
     if image.mode.startswith(("I", "F")) or any(map(_is_deep, image.tile)):
         raise CalibrationDataError(

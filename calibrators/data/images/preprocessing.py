@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators import records
-from calibrators.checks import check_path, warn_user
+from calibrators.checks import FilePath, check_path, located, warn_user
 from calibrators.data.images.files import MOST_PIXELS, Placing, letterbox, resize_images
 from calibrators.errors import Argument, CalibrationDataError
 
@@ -73,27 +73,15 @@ class Preprocessing:
         for name in ("mean", "std"):
             if _is_number(value := getattr(self, name)):
                 object.__setattr__(self, name, (value,))
-        if not (self.resize is None or _is_length(self.resize) or _is_size(self.resize)):
-            raise _refused("resize", self.resize, "a positive integer (the shorter side) or (height, width)")
-        if not (self.crop is None or _is_size(self.crop)):
-            raise _refused("crop", self.crop, "two positive integers: (height, width)")
-        if not (self.letterbox is None or _is_size(self.letterbox)):
-            raise _refused("letterbox", self.letterbox, "two positive integers: (height, width)")
+        for name, fits, wanted in _FORMS:
+            value = getattr(self, name)
+            if not fits(value):
+                raise CalibrationDataError(f"preprocessing's {name} is {_shortened(value)}; give {wanted}")
         if self.letterbox is not None and (self.resize is not None or self.crop is not None):
             other = "crop" if self.resize is None else "resize"
             raise CalibrationDataError(
                 f"{Argument('preprocessing')} has letterbox and {other}, and letterbox is both; leave one out"
             )
-        if not (_is_number(self.scale) and self.scale):
-            raise _refused("scale", self.scale, 'a number other than 0, or in a file "1/255"')
-        if not _is_per_channel(self.mean):
-            raise _refused("mean", self.mean, "a list of one number or of three")
-        if not (_is_per_channel(self.std) and all(value > 0 for value in self.std)):
-            raise _refused("std", self.std, "a list of one number or of three, all greater than 0")
-        if not isinstance(self.layout, str) or self.layout not in ("NCHW", "NHWC"):
-            raise _refused("layout", self.layout, "'NCHW' or 'NHWC'")
-        if not isinstance(self.channels, str) or self.channels not in ("RGB", "BGR"):
-            raise _refused("channels", self.channels, "'RGB' or 'BGR'")
         self._warn_of_other_units()
 
     def _warn_of_other_units(self) -> None:
@@ -140,7 +128,8 @@ class Preprocessing:
         if self.resize is not None or self.letterbox is not None:
             images = resize_images(images, placing.resized)
         if self.crop is not None:
-            images = _centre_crop(images, placing)
+            (top, left), (rows, columns) = placing.offset, placing.size
+            images = images[:, -top : rows - top, -left : columns - left]
         if self.letterbox is not None:
             images = _padded(images, placing)
         if self.channels == "BGR":
@@ -179,16 +168,24 @@ class Preprocessing:
         """
         if self.letterbox is not None:
             return letterbox(height, width, self.letterbox)
-        resized = (height, width) if self.resize is None else self._resized(height, width)
+        resized = self.resize or (height, width)
+        if isinstance(resized, int):
+            shorter = min(height, width)
+            # Rounded down, as torchvision's Resize does.
+            resized = resized * height // shorter, resized * width // shorter
         if self.crop is None:
             return Placing(resized, (0, 0), resized)
-        _check_crop(*resized, self.crop)
+        if resized[0] < self.crop[0] or resized[1] < self.crop[1]:
+            raise CalibrationDataError(
+                f"preprocessing cannot crop {_size_text(self.crop)} from images of {_size_text(resized)} "
+                "(height x width); set resize or a smaller crop"
+            )
         # Half to even, as torchvision's CenterCrop does.
         top, left = (-round((whole - part) / 2) for whole, part in zip(resized, self.crop, strict=True))
         return Placing(resized, (top, left), self.crop)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Preprocessing:
+    def load(cls, path: FilePath) -> Preprocessing:
         """Reads a .toml or .json file whose keys are this class's attributes; absent ones keep their default.
 
         Args:
@@ -212,10 +209,8 @@ class Preprocessing:
             )
         if isinstance(values.get("scale"), str):
             values["scale"] = _fraction(values["scale"])
-        try:
+        with located(f"preprocessing file '{path}'"):
             return cls(**values)
-        except CalibrationDataError as error:
-            raise CalibrationDataError(f"preprocessing file '{path}': {error.template}") from error
 
     def is_same(self, other: Preprocessing) -> bool:
         """True if another one does the same, apart from rounding; three equal values count as one."""
@@ -233,14 +228,6 @@ class Preprocessing:
         mean, std = (",".join(f"{value:g}" for value in values) for values in (self.mean, self.std))
         scale = "1/255" if np.isclose(self.scale, 1 / 255, rtol=1e-5, atol=0) else f"{self.scale:g}"
         return ", ".join([*steps, f"scale {scale}", f"mean {mean}", f"std {std}", self.channels, self.layout])
-
-    def _resized(self, height: int, width: int) -> tuple[int, int]:
-        if isinstance(self.resize, tuple):
-            return self.resize
-        assert self.resize is not None
-        shorter = min(height, width)
-        # Rounded down, as torchvision's Resize does.
-        return self.resize * height // shorter, self.resize * width // shorter
 
 
 def _three(values: tuple[float, ...]) -> tuple[float, ...]:
@@ -270,11 +257,6 @@ def check_preprocessing(given: object) -> None:
     raise CalibrationDataError(f"{Argument('preprocessing')} is a {type(given).__name__}; {advice}")
 
 
-def _centre_crop(images: NDArray[np.uint8], placing: Placing) -> NDArray[np.uint8]:
-    (top, left), (rows, columns) = placing.offset, placing.size
-    return images[:, -top : rows - top, -left : columns - left]
-
-
 def _padded(images: NDArray[np.uint8], placing: Placing) -> NDArray[np.uint8]:
     (top, left), (rows, columns) = placing.offset, placing.size
     if rows * columns > MOST_PIXELS:
@@ -287,29 +269,17 @@ def _padded(images: NDArray[np.uint8], placing: Placing) -> NDArray[np.uint8]:
     return padded
 
 
-def _check_crop(height: int, width: int, size: tuple[int, int]) -> None:
-    rows, columns = size
-    if height < rows or width < columns:
-        raise CalibrationDataError(
-            f"preprocessing cannot crop {rows}x{columns} from images of {height}x{width} (height x width); "
-            "set resize or a smaller crop"
-        )
-
-
 def _read_table(path: Path) -> dict[str, Any]:
     suffix = path.suffix.lower()
     if suffix not in (".toml", ".json"):
         raise CalibrationDataError(f"preprocessing file '{path}' must end in .toml or .json; rename it")
-    try:
+    with records.reading(f"the preprocessing file '{path}'", CalibrationDataError):
         data = records.read_bytes(path, _MOST_BYTES)
+    try:
         values = tomllib.loads(records.decode_text(data)) if suffix == ".toml" else records.parse(data)
     except RecursionError as error:
         raise CalibrationDataError(
             f"preprocessing file '{path}' is nested too deeply; give keys such as mean and std"
-        ) from error
-    except OSError as error:
-        raise CalibrationDataError(
-            f"cannot read the preprocessing file '{path}': {error.strerror or error}; check the path"
         ) from error
     except ValueError as error:  # either parser's error, or text in another encoding
         raise CalibrationDataError(
@@ -330,10 +300,6 @@ def _fraction(text: str) -> float | str:
         return float(numerator) / float(denominator or 1)
     except (ValueError, ZeroDivisionError):
         return text
-
-
-def _refused(name: str, value: object, wanted: str) -> CalibrationDataError:
-    return CalibrationDataError(f"preprocessing's {name} is {_shortened(value)}; give {wanted}")
 
 
 def _shortened(value: object) -> str:
@@ -367,3 +333,30 @@ def _is_size(value: object) -> bool:
 
 def _is_per_channel(value: object) -> bool:
     return isinstance(value, Sequence) and len(value) in (1, 3) and all(map(_is_number, value))
+
+
+def _is_text_of(*choices: str) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, str) and value in choices
+
+
+_SIZE = "two positive integers: (height, width)"
+
+#: The name of a field, whether it takes a value, and what it takes in words.
+_FORMS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    (
+        "resize",
+        lambda value: value is None or _is_length(value) or _is_size(value),
+        "a positive integer (the shorter side) or (height, width)",
+    ),
+    ("crop", lambda value: value is None or _is_size(value), _SIZE),
+    ("letterbox", lambda value: value is None or _is_size(value), _SIZE),
+    ("scale", lambda value: _is_number(value) and value, 'a number other than 0, or in a file "1/255"'),
+    ("mean", _is_per_channel, "a list of one number or of three"),
+    (
+        "std",
+        lambda value: _is_per_channel(value) and min(value) > 0,
+        "a list of one number or of three, all greater than 0",
+    ),
+    ("layout", _is_text_of("NCHW", "NHWC"), "'NCHW' or 'NHWC'"),
+    ("channels", _is_text_of("RGB", "BGR"), "'RGB' or 'BGR'"),
+)

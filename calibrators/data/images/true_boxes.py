@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators import records
-from calibrators.checks import refuse_empty_path, warn_user
+from calibrators.checks import FilePath, refuse_empty_path, warn_user
 from calibrators.data.images.files import Placing, image_size
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.errors import (
@@ -104,9 +104,10 @@ def label_folder(images: Path) -> Path | None:
 
 def read_true_boxes(
     images: Sequence[Path],
-    folder: Path,
+    folders: Sequence[Path | None],
     preprocessing: Preprocessing | None,
     count: int,
+    names: Sequence[str] | None = None,
     *,
     skip_bad: bool = False,
 ) -> NDArray[np.float32] | None:
@@ -115,12 +116,14 @@ def read_true_boxes(
     Args:
         images: The image files. They are labelled, and read by ultralytics, turned as their orientation tag
             says.
-        folder: Has a file ``<name>.txt`` for each image with objects. Each of its lines has a class index and
-            a box (centre x, centre y, width, height), or a class index and the corners of a polygon, whose
-            box is taken; as shares of the image's width and height.
+        folders: For each image the folder with a file ``<name>.txt`` for each image with objects; None where
+            there is none. Each line of a file has a class index and a box (centre x, centre y, width,
+            height), or a class index and the corners of a polygon, whose box is taken; as shares of the
+            image's width and height.
         preprocessing: What the images go through; None leaves them as they are.
         count: How many images there are in the data; only the first of them may be given.
-        skip_bad: See :func:`read_boxes_beside`.
+        names: The names of the classes, where they are known.
+        skip_bad: Whether images that cannot be read are left out later, so that theirs may be any boxes.
 
     Returns:
         x1, y1, x2, y2 in pixels of the prepared image, and the class: float32, shape (count, most boxes, 5),
@@ -128,42 +131,11 @@ def read_true_boxes(
         alone.
 
     Raises:
-        CalibrationDataError: The folder or a file cannot be read, or a file has other lines where others have
-            boxes.
+        CalibrationDataError: The folder or a file cannot be read, a file has other lines where others have
+            boxes, or a box is of a class that has no name.
 
     Warns:
         UserWarning: The files have other lines alone, such as captions or key points.
-    """
-    return read_boxes_beside(images, [folder] * len(images), preprocessing, count, skip_bad=skip_bad)
-
-
-def read_boxes_beside(
-    images: Sequence[Path],
-    folders: Sequence[Path | None],
-    preprocessing: Preprocessing | None,
-    count: int,
-    names: Sequence[str] | None = None,
-    *,
-    skip_bad: bool = False,
-) -> NDArray[np.float32] | None:
-    """The same as :func:`read_true_boxes` for images whose boxes are in several folders.
-
-    Args:
-        images: The image files.
-        folders: The folder with the boxes of each image; None where there is none.
-        preprocessing: What the images go through; None leaves them as they are.
-        count: How many images there are in the data; only the first of them may be given.
-        names: The names of the classes, where they are known.
-        skip_bad: Whether images that cannot be read are left out later, so that theirs may be any boxes.
-
-    Returns:
-        See :func:`read_true_boxes`.
-
-    Raises:
-        CalibrationDataError: See :func:`read_true_boxes`; or a box is of a class that has no name.
-
-    Warns:
-        UserWarning: See :func:`read_true_boxes`.
     """
     present = {folder: _names(folder) for folder in dict.fromkeys(folders) if folder is not None}
     files = [
@@ -517,7 +489,7 @@ def _text_of(path: Path, most: int) -> str:
         raise CalibrationDataError(f"cannot read '{path}': {error}; save it as UTF-8") from error
 
 
-def as_class_names(names: str | os.PathLike[str] | Sequence[str]) -> tuple[str, ...]:
+def as_class_names(names: FilePath | Sequence[str]) -> tuple[str, ...]:
     """Reads the names of classes, in the order of their indices.
 
     Args:
@@ -542,11 +514,8 @@ def as_class_names(names: str | os.PathLike[str] | Sequence[str]) -> tuple[str, 
 
 def _read(path: Path) -> NDArray[np.float64]:
     """Corners as shares of the image, and the class of each box; shape (n, 5)."""
-    try:
-        lines = records.decode_text(records.read_bytes(path, _MOST_BYTES)).splitlines()
-    except (OSError, UnicodeDecodeError, records.RecordError) as error:
-        raise CalibrationDataError(f"cannot read the boxes '{path}': {error}; replace the file") from error
-    boxes = [_box(line, path, number) for number, line in enumerate(lines, 1) if line.strip()]
+    lines = enumerate(_text_of(path, _MOST_BYTES).splitlines(), 1)
+    boxes = [_box(line, path, number) for number, line in lines if line.strip()]
     return np.array(boxes, np.float64).reshape(-1, 5)
 
 
@@ -566,12 +535,8 @@ def _box(line: str, file: Path, number: int) -> list[float]:
     points = np.array(values)
     is_box = len(points) == 4
     is_polygon = len(points) >= 6 and len(points) % 2 == 0 and not _has_key_points(points)
-    if (
-        not (is_box or is_polygon)
-        or not _inside(points)
-        or not 0 <= kind < _MOST_CLASSES
-        or not kind.is_integer()
-    ):
+    is_class = 0 <= kind < _MOST_CLASSES and kind.is_integer()
+    if not (is_class and (is_box or is_polygon) and _inside(points)):
         raise _NoBoxError(file, number, line)
     if is_box:
         centre, half = points[:2], points[2:] / 2
@@ -637,8 +602,7 @@ def read_coco_boxes(
     sizes = _sizes_of(images, boxes, upright=upright)
     for image, size, entry in zip(images, sizes, found, strict=True):
         if size is not None:
-            _check_not_turned(image, size, entry, path)
-            _check_proportions(image, size, entry, path)
+            _check_size(image, size, entry, path)
     return placed_boxes(boxes, sizes, preprocessing, len(images))
 
 
@@ -694,27 +658,15 @@ class _Instances:
 
 
 def _read_instances(path: Path) -> _Instances:
-    try:
+    with records.reading(f"the labels file '{path}'", CalibrationDataError, "; check the path"):
         data = records.read_bytes(path, _MOST_COCO_BYTES)
-    except OSError as error:
-        raise CalibrationDataError(
-            f"cannot read the labels file '{path}': {error.strerror or error}; check the path"
-        ) from error
-    except records.RecordError as error:
-        raise CalibrationDataError(
-            f"cannot read the labels file '{path}': {error}; check the path"
-        ) from error
     if data.count(b"{") > _MOST_OBJECTS:
         raise CalibrationDataError(
             f"labels file '{path}' has more than {_MOST_OBJECTS:,} images and annotations; give a part of it"
         )
-    try:
+    wrong = f"labels file '{path}' does not hold COCO's instances, with images, annotations and categories"
+    with records.decoding(wrong, CalibrationDataError, "correct it, or give a .npy or .npz file"):
         return records.read_parts(data, _Instances)
-    except records.RecordError as error:
-        raise CalibrationDataError(
-            f"labels file '{path}' does not hold COCO's instances, with images, annotations and categories: "
-            f"{error}; correct it, or give a .npy or .npz file"
-        ) from error
 
 
 @dataclass(frozen=True)
@@ -749,19 +701,14 @@ def _entry_of(image: Path, entries: Sequence[_Entry], path: Path) -> _Entry:
     return best[0]
 
 
-def _check_not_turned(image: Path, size: tuple[int, int], entry: _Entry, path: Path) -> None:
-    """Refuses an image that was labelled as its orientation tag shows it, and that is read as stored."""
-    height, width = size
-    if height != width and entry.size == (width, height):
+def _check_size(image: Path, size: tuple[int, int], entry: _Entry, path: Path) -> None:
+    """Refuses an image that is neither the labelled one nor that one made smaller or larger."""
+    (height, width), (rows, columns) = size, entry.size
+    if height != width and entry.size == (width, height):  # it is read as stored, without its tag
         raise CalibrationDataError(
             f"the image '{image}' is read with {width} x {height} pixels, and labels file '{path}' is for "
             f"{height} x {width}: it is turned by 90 degrees; store it upright, without an orientation tag"
         )
-
-
-def _check_proportions(image: Path, size: tuple[int, int], entry: _Entry, path: Path) -> None:
-    """Refuses an image that is neither the labelled one nor that one made smaller or larger."""
-    (height, width), (rows, columns) = size, entry.size
     # Resizing rounds each side to whole pixels.
     if abs(height * columns - width * rows) > max(rows, columns):
         raise CalibrationDataError(
@@ -772,7 +719,9 @@ def _check_proportions(image: Path, size: tuple[int, int], entry: _Entry, path: 
 
 def _entries(instances: _Instances, wanted: Set[str], path: Path) -> dict[str, list[_Entry]]:
     """File name without folders to the images that have it, for the names that are wanted."""
-    categories = sorted(_ids("categories", instances.categories, path), key=_in_order)
+    # Numbers come in their order, and texts behind them in theirs.
+    ids = _ids("categories", instances.categories, path)
+    categories = sorted(ids, key=lambda category: (isinstance(category, str), category))
     classes = {category: index for index, category in enumerate(categories)}
     found: dict[_Id, list[list[float]]] = {image: [] for image in _ids("images", instances.images, path)}
     for place, annotation in enumerate(instances.annotations, 1):
@@ -786,8 +735,10 @@ def _entries(instances: _Instances, wanted: Set[str], path: Path) -> dict[str, l
     for listed in instances.images:
         name = PurePosixPath(listed.file_name)
         if name.name in wanted:
-            boxes = _as_shares(found[listed.id], listed.width, listed.height)
-            entries[name.name].append(_Entry(name, (listed.height, listed.width), boxes))
+            boxes = np.array(found[listed.id], np.float64).reshape(-1, 5)
+            height, width = listed.height, listed.width
+            shares = boxes * (1 / width, 1 / height, 1 / width, 1 / height, 1)
+            entries[name.name].append(_Entry(name, (height, width), shares))
     return entries
 
 
@@ -799,11 +750,6 @@ def _ids(kind: str, entries: Sequence[_Image | _Category], path: Path) -> list[_
             f"labels file '{path}' has several {kind} with the id {repeated[0]!r}; list each once"
         )
     return ids
-
-
-def _in_order(category: _Id) -> tuple[bool, _Id]:
-    """Numbers come in their order, and texts behind them in theirs."""
-    return isinstance(category, str), category
 
 
 def _known(where: str, key: str, value: _Id | None, known: Collection[_Id]) -> _Id:
@@ -826,7 +772,3 @@ def _corners(where: str, bbox: _Box | None) -> list[float]:
             "which the last two are not negative"
         )
     return corners
-
-
-def _as_shares(boxes: list[list[float]], width: float, height: float) -> NDArray[np.float64]:
-    return np.array(boxes, np.float64).reshape(-1, 5) * (1 / width, 1 / height, 1 / width, 1 / height, 1)

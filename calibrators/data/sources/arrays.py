@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators import records
-from calibrators.checks import as_integer
-from calibrators.data.batches import AtPath, IndexedSource, facts, first_samples
+from calibrators.checks import FilePath, as_integer
+from calibrators.data.batches import AtPath, IndexedSource, first_samples
 from calibrators.data.feeds import (
     LABELS,
     BatchAxes,
@@ -34,7 +34,7 @@ from calibrators.data.feeds import (
     needs_single_feeds,
     one_sample,
 )
-from calibrators.data.inputs import DataOptions, shape_text
+from calibrators.data.inputs import DataOptions, Indices, Shape, shape_text
 from calibrators.errors import Argument, CalibrationDataError, DamagedFileError, counted, in_words, such_as
 from calibrators.files import exists, is_file, kind_by_ending
 
@@ -55,7 +55,7 @@ class Arrays(IndexedSource):
 
     arrays: FeedDict = field(repr=False)
     binding: Binding
-    kept: NDArray[np.intp] | None = field(default=None, repr=False, kw_only=True)
+    kept: Indices | None = field(default=None, repr=False, kw_only=True)
     stored: _StoredRows | None = field(default=None, repr=False, kw_only=True)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class Arrays(IndexedSource):
             data = {binding.only_input("an array").name: data}
         return _from_arrays(data, binding)
 
-    def batch(self, indices: NDArray[np.intp]) -> FeedDict:
+    def batch(self, indices: Indices) -> FeedDict:
         """Some samples, not prepared; a single one as it is fed."""
         if self.stored is not None:
             return dict.fromkeys(self.arrays, self.stored.rows(indices))
@@ -131,7 +131,7 @@ class ArrayFile:
     """One .npz or .npy file; a .npy file stays on disk."""
 
     @staticmethod
-    def open(data: str | os.PathLike[str], binding: Binding, options: DataOptions) -> AtPath:
+    def open(data: FilePath, binding: Binding, options: DataOptions) -> AtPath:
         """Opens a file for a model.
 
         Args:
@@ -150,9 +150,7 @@ class ArrayFile:
             )
         # No others are read than the limit takes.
         limit = None if options.shuffle else options.limit
-        opens = partial(_from_array_file, binding=binding, limit=limit)
-        opened = opens(path)
-        return AtPath(str(path.absolute()), opens, opened, **facts(opened))
+        return AtPath.of(path, partial(_from_array_file, binding=binding, limit=limit))
 
 
 class ArraysAlongAxes:
@@ -257,7 +255,7 @@ def _named(
 _SUFFIX = ".npy"
 
 #: The version of a .npy file to how its header is read. Others are rare, and read whole.
-_HEADERS: dict[tuple[int, int], Callable[..., tuple[tuple[int, ...], bool, np.dtype[Any]]]] = {
+_HEADERS: dict[tuple[int, int], Callable[..., tuple[Shape, bool, np.dtype[Any]]]] = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
@@ -276,7 +274,7 @@ class Archive:
 
     arrays: dict[str, NDArray[Any]]
     rows: int | None = None
-    kept: NDArray[np.intp] | None = None
+    kept: Indices | None = None
     classes: NDArray[np.integer[Any]] | None = None
 
 
@@ -290,7 +288,7 @@ class _Header:
         size: The bytes before its values.
     """
 
-    shape: tuple[int, ...]
+    shape: Shape
     dtype: np.dtype[Any]
     size: int
 
@@ -366,30 +364,23 @@ def _header_of(stream: IO[bytes], size: int, what: str, *, whole: bool = False) 
     return None if fortran or not shape else _Header(shape, dtype, before)
 
 
-def _rows(
-    archive: zipfile.ZipFile, info: zipfile.ZipInfo, header: _Header, rows: NDArray[np.intp]
-) -> NDArray[Any]:
+def _rows(archive: zipfile.ZipFile, info: zipfile.ZipInfo, header: _Header, rows: Indices) -> NDArray[Any]:
     """Some rows of a member, which ascend."""
     with archive.open(info) as member:
         return _read_rows(member, header, rows)
 
 
-def _read_rows(stream: IO[bytes], header: _Header, rows: NDArray[np.intp]) -> NDArray[Any]:
+def _read_rows(stream: IO[bytes], header: _Header, rows: Indices) -> NDArray[Any]:
     """Some rows of an array; of rows that follow each other, all are read at once."""
     row_bytes = math.prod(header.shape[1:]) * header.dtype.itemsize
     runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
     parts = []
     for run in runs if rows.size else []:
         stream.seek(header.size + int(run[0]) * row_bytes)
-        parts.append(_read_bytes(stream, len(run) * row_bytes))
+        parts.append(stream.read(len(run) * row_bytes))
+        if len(parts[-1]) != len(run) * row_bytes:
+            raise ValueError("it is truncated")
     return np.frombuffer(b"".join(parts), header.dtype).reshape(len(rows), *header.shape[1:])
-
-
-def _read_bytes(member: IO[bytes], size: int) -> bytes:
-    data = member.read(size)
-    if len(data) != size:
-        raise ValueError("it is truncated")
-    return data
 
 
 _Result = TypeVar("_Result")
@@ -432,11 +423,11 @@ class _StoredRows:
         """An array of the same shape and element type, which takes no memory."""
         return np.broadcast_to(np.zeros((), self.header.dtype), self.header.shape)
 
-    def rows(self, rows: NDArray[np.intp]) -> NDArray[Any]:
+    def rows(self, rows: Indices) -> NDArray[Any]:
         """Reads some rows."""
         return read_array_file(self.path, partial(self._rows, rows=rows))
 
-    def _rows(self, stream: IO[bytes], rows: NDArray[np.intp]) -> NDArray[Any]:
+    def _rows(self, stream: IO[bytes], rows: Indices) -> NDArray[Any]:
         if _version(stream) != self.version:
             raise ValueError("another process has changed it since it was opened")
         return _read_rows(stream, self.header, rows)

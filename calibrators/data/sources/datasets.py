@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calibrators.data.batches import IndexedSource, Source, warn_left_out
+from calibrators.checks import located
+from calibrators.data.batches import IndexedSource, Source, limited, regrouped, warn_left_out
 from calibrators.data.feeds import (
     LABEL_KEYS,
     LABELS,
     Binding,
+    FedAndLabels,
     FeedDict,
     are_numbers,
     join_samples,
     named_arrays,
 )
-from calibrators.data.inputs import DEFAULT_BATCH_SIZE, DataOptions, fixed_batches
+from calibrators.data.inputs import DEFAULT_BATCH_SIZE, DataOptions, Indices, fixed_batches
 from calibrators.data.sources.arrays import as_labels
 from calibrators.data.sources.streams import Stream, has_columns, refuse_shuffling
 from calibrators.errors import CalibrationDataError
@@ -38,12 +38,11 @@ class Rows(Stream):
             CalibrationDataError: It is to be shuffled; or, while it is read, a column is not there.
         """
         refuse_shuffling(options)
-        return cls.of(partial(_row_feeds, data, binding), binding, options, passes_on=False)
 
+        def start() -> Iterator[dict[str, Any]]:  # rows as feed dicts of one sample, not prepared
+            return (sample_arrays(_row(row, binding), binding) for row in iter(_as_arrays(data)))
 
-def _row_feeds(dataset: Any, binding: Binding) -> Iterator[dict[str, Any]]:
-    """Rows as feed dicts of one sample, not prepared."""
-    return (sample_arrays(_row(row, binding), binding) for row in iter(_as_arrays(dataset)))
+        return cls.of(start, binding, options, passes_on=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +76,7 @@ class Indexed(IndexedSource):
         labelled = options.labels is None
         return cls(_as_arrays(data) if rows else data, binding, rows, labelled, count=len(data))
 
-    def read(self, batch: NDArray[np.intp]) -> tuple[FeedDict, NDArray[Any] | None]:
+    def read(self, batch: Indices) -> FedAndLabels:
         """Reads and joins the samples of a batch.
 
         Args:
@@ -102,15 +101,13 @@ class Indexed(IndexedSource):
             )
         return join([feed for feed, _ in read]), join(labels)[LABELS] if labels else None
 
-    def _read_one(self, index: int) -> tuple[FeedDict, NDArray[Any] | None]:
+    def _read_one(self, index: int) -> FedAndLabels:
         sample = self.dataset[index]
-        try:
+        with located(f"sample {index} of the data"):
             arrays = sample_arrays(_row(sample, self.binding) if self.rows else sample, self.binding)
             feed, labels = self.binding.split(arrays)
             self.binding.check(feed)
             return self.binding.prepare(feed), labels if self.labelled else None
-        except CalibrationDataError as error:
-            raise CalibrationDataError(f"sample {index} of the data: {error.template}") from error
 
 
 def sample_arrays(sample: object, binding: Binding) -> dict[str, Any]:
@@ -175,6 +172,14 @@ class Slice:
     start: int
     stop: int
 
+    def rows(self) -> int:
+        """How many rows it has."""
+        return self.stop - self.start
+
+    def part(self, start: int, stop: int) -> Slice:
+        """Its rows from one number on, up to another."""
+        return Slice(self.block, self.start + start, self.start + stop)
+
 
 @dataclass(frozen=True, eq=False)
 class Blocks(Source):
@@ -231,28 +236,18 @@ class Blocks(Source):
             UserWarning: Samples were left out.
         """
         size = size or DEFAULT_BATCH_SIZE
-        batch: list[Slice] = []
-        rows = 0
-        for piece in _limited(_blocks(self.dataset), self.limit):
-            start = piece.start
-            while start < piece.stop:
-                stop = min(piece.stop, start + size - rows)
-                batch.append(Slice(piece.block, start, stop))
-                rows += stop - start
-                start = stop
-                if rows == size:
-                    yield batch
-                    batch, rows = [], 0
-        if rows and self.whole:
-            warn_left_out(rows, size)
-        elif rows:
-            yield batch
+        pieces = limited(_blocks(self.dataset), self.limit, Slice.rows, Slice.part)
+        for batch in regrouped(pieces, size, Slice.rows, Slice.part):
+            if self.whole and (rows := self.samples(batch)) < size:
+                warn_left_out(rows, size)
+            else:
+                yield batch
 
     def samples(self, batch: Sequence[Slice]) -> int:
         """How many rows the slices have."""
-        return sum(piece.stop - piece.start for piece in batch)
+        return sum(map(Slice.rows, batch))
 
-    def read(self, batch: Sequence[Slice]) -> tuple[FeedDict, NDArray[Any] | None]:
+    def read(self, batch: Sequence[Slice]) -> FedAndLabels:
         """Joins the slices of a batch.
 
         Returns:
@@ -287,18 +282,6 @@ def _blocks(dataset: Any) -> Iterator[Slice]:
             )
 
 
-def _limited(pieces: Iterator[Slice], limit: int | None) -> Iterator[Slice]:
-    if limit is None:
-        yield from pieces
-        return
-    left = limit
-    for piece in pieces:
-        yield Slice(piece.block, piece.start, min(piece.stop, piece.start + left))
-        left -= piece.stop - piece.start
-        if left <= 0:  # before asking for a block that nobody would see
-            return
-
-
 def _arrays(piece: Slice) -> list[FeedDict]:
     """The columns of a slice; of each row by itself where rows have different shapes."""
     import ray
@@ -310,5 +293,5 @@ def _arrays(piece: Slice) -> list[FeedDict]:
         return [columns]
     return [
         {name: np.asarray(column[row])[np.newaxis] for name, column in columns.items()}
-        for row in range(piece.stop - piece.start)
+        for row in range(piece.rows())
     ]

@@ -13,21 +13,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.checks import warn_user
-from calibrators.data.batches import AtPath, IndexedSource, facts
-from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, is_float, join_samples
+from calibrators.checks import FilePath, warn_user
+from calibrators.data.batches import AtPath, IndexedSource
+from calibrators.data.feeds import (
+    LABELS,
+    Binding,
+    FedAndLabels,
+    FeedDict,
+    NameOf,
+    batch_rows,
+    is_float,
+    join_samples,
+)
 from calibrators.data.images.files import IMAGE_SUFFIXES, UNREAD_SUFFIXES, read_image
 from calibrators.data.images.preprocessing import RESIZING, Preprocessing
 from calibrators.data.images.true_boxes import (
     IMAGES,
     label_folder,
-    read_boxes_beside,
     read_coco_boxes,
     read_dataset,
     read_true_boxes,
 )
 from calibrators.data.images.true_boxes import LABELS as BOXES
-from calibrators.data.inputs import DataOptions, InputSpec, shape_text
+from calibrators.data.inputs import DataOptions, Indices, InputSpec, shape_text
 from calibrators.data.samples import file_name
 from calibrators.data.sources.arrays import ARRAY_SUFFIXES, as_labels, outlined_arrays, read_arrays
 from calibrators.errors import (
@@ -56,7 +64,7 @@ class Files(IndexedSource):
         bad_at: Whether a sample, by its number, cannot be read.
     """
 
-    join: Callable[[NDArray[np.intp]], FeedDict] = field(repr=False)
+    join: Callable[[Indices], FeedDict] = field(repr=False)
     paths: Sequence[Path] = field(repr=False)
     of_images: bool = False
     upright: bool = False
@@ -70,7 +78,7 @@ class Files(IndexedSource):
         names = partial(file_name, paths)
         return cls(_reader(read_one, names, binding), paths, count=len(paths), name_of=names, **known)
 
-    def read(self, batch: NDArray[np.intp]) -> tuple[FeedDict, NDArray[Any] | None]:
+    def read(self, batch: Indices) -> FedAndLabels:
         """What the model is fed, and the labels where they have different shapes."""
         feed = self.join(batch)
         return feed, feed.pop(_OWN_LABELS, None)
@@ -79,9 +87,7 @@ class Files(IndexedSource):
         """Whether a sample cannot be read."""
         return self.bad_at(sample)
 
-    def boxes(
-        self, labels: Any, order: NDArray[np.intp], preprocessing: Preprocessing | None
-    ) -> NDArray[np.float32]:
+    def boxes(self, labels: Any, order: Indices, preprocessing: Preprocessing | None) -> NDArray[np.float32]:
         """The boxes of the images in a file of COCO's instances."""
         if not self.of_images:
             super().boxes(labels, order, preprocessing)
@@ -93,9 +99,8 @@ class Folder:
     """A folder of files."""
 
     @staticmethod
-    def open(data: str | os.PathLike[str], binding: Binding, options: DataOptions) -> AtPath:
+    def open(data: FilePath, binding: Binding, options: DataOptions) -> AtPath:
         """Opens a folder for a model: see :func:`_from_folder`."""
-        path = Path(data)
         opens = partial(
             _from_folder,
             binding=binding,
@@ -103,22 +108,18 @@ class Folder:
             skip_bad=options.skip_bad,
             labelled=options.labels is None,
         )
-        opened = opens(path)
-        return AtPath(str(path.absolute()), opens, opened, **facts(opened))
+        return AtPath.of(data, opens)
 
 
 class DatasetFile:
     """A dataset file of ultralytics, which names folders of images and their classes."""
 
     @staticmethod
-    def open(data: str | os.PathLike[str], binding: Binding, options: DataOptions) -> AtPath:
+    def open(data: FilePath, binding: Binding, options: DataOptions) -> AtPath:
         """Opens the images of one split for a model, with their true boxes where there are any."""
-        path, first = Path(data), _first_taken(options)
-        opens = partial(
-            _from_dataset, split=options.split, binding=binding, first=first, skip_bad=options.skip_bad
-        )
-        opened = opens(path)
-        return AtPath(str(path.absolute()), opens, opened, **facts(opened))
+        first, bad = _first_taken(options), options.skip_bad
+        opens = partial(_from_dataset, split=options.split, binding=binding, first=first, skip_bad=bad)
+        return AtPath.of(data, opens)
 
 
 def _first_taken(options: DataOptions) -> int | None:
@@ -129,15 +130,20 @@ def _first_taken(options: DataOptions) -> int | None:
 def _from_dataset(path: Path, split: str, binding: Binding, first: int | None, skip_bad: bool) -> Files:
     dataset = read_dataset(path)
     images = dataset.images(split, IMAGE_SUFFIXES)
-    boxes_of = lru_cache(maxsize=None)(label_folder)
-    labels = read_boxes_beside(
-        images[:first],
-        [boxes_of(image.parent) for image in images[:first]],
-        binding.preprocessing,
-        len(images),
-        dataset.class_names,
-        skip_bad=skip_bad,
-    )
+    return _with_true_boxes(images, binding, first, skip_bad, dataset.class_names)
+
+
+def _with_true_boxes(
+    images: Sequence[Path],
+    binding: Binding,
+    first: int | None,
+    skip_bad: bool,
+    names: Sequence[str] | None = None,
+) -> Files:
+    """A source over images, with the true boxes that lie in folders beside theirs."""
+    boxes_of, taken = lru_cache(maxsize=None)(label_folder), images[:first]
+    folders = [boxes_of(image.parent) for image in taken]
+    labels = read_true_boxes(taken, folders, binding.preprocessing, len(images), names, skip_bad=skip_bad)
     return _from_image_files(images, binding, labels, upright=True)
 
 
@@ -222,11 +228,9 @@ def _from_flat_folder(
     folder: Path, images: Sequence[Path], binding: Binding, first: int | None, skip_bad: bool
 ) -> Files:
     """A source over the images in a folder, with the true boxes where there are any beside it."""
-    boxes = label_folder(folder)
-    if boxes is None:
+    if label_folder(folder) is None:
         return _from_image_files(images, binding, None)
-    labels = read_true_boxes(images[:first], boxes, binding.preprocessing, len(images), skip_bad=skip_bad)
-    return _from_image_files(images, binding, labels, upright=True)
+    return _with_true_boxes(images, binding, first, skip_bad)
 
 
 def array_files(folder: Path) -> list[Path]:
@@ -349,7 +353,7 @@ def _read_block(
     path: Path,
     binding: Binding,
     read: Callable[[Path, Binding], FeedDict] = read_arrays,
-) -> tuple[FeedDict, NDArray[Any] | None]:
+) -> FedAndLabels:
     """One file as arrays with a batch axis, checked, and its labels."""
     try:
         feed, labels = binding.split(read(path, binding))
@@ -397,11 +401,11 @@ def _with_batch_axis(feed: FeedDict, inputs: Sequence[InputSpec]) -> FeedDict:
 
 
 def _reader(
-    read_one: Callable[[int], FeedDict], name_of: Callable[[int], str], binding: Binding
-) -> Callable[[NDArray[np.intp]], FeedDict]:
+    read_one: Callable[[int], FeedDict], name_of: NameOf, binding: Binding
+) -> Callable[[Indices], FeedDict]:
     """Joins samples, each with a batch axis of 1, along that axis; ``name_of`` gives their files."""
 
-    def read(indices: NDArray[np.intp]) -> FeedDict:
+    def read(indices: Indices) -> FeedDict:
         # In the order of the data, so that a file with several of them is read once.
         found = {index: read_one(index) for index in sorted(indices.tolist())}
         samples = [found[index] for index in indices.tolist()]

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from calibrators.checks import warn_user
 from calibrators.data.batches import IndexedSource
-from calibrators.data.feeds import Binding, FeedDict, is_float, listed
-from calibrators.data.inputs import DataOptions, InputSpec, named_sizes, shape_text
+from calibrators.data.feeds import Binding, FeedDict, fits, is_float, listed
+from calibrators.data.inputs import DataOptions, Indices, InputSpec, Shape, named_sizes, shape_text
 from calibrators.errors import CalibrationDataError
 
 #: How data begins that is made of random samples.
@@ -31,7 +31,7 @@ class _Request:
     """What ``random:COUNT,NAME=SHAPE,...`` asks for."""
 
     count: int
-    shapes: Mapping[str, tuple[int, ...]]
+    shapes: Mapping[str, Shape]
 
 
 def warn_of_random(data: object) -> None:
@@ -63,7 +63,7 @@ class RandomSamples(IndexedSource):
     """
 
     inputs: Sequence[InputSpec]
-    shapes: Mapping[str, tuple[int, ...]]
+    shapes: Mapping[str, Shape]
     seed: int
 
     @classmethod
@@ -97,7 +97,7 @@ class RandomSamples(IndexedSource):
         binding.check(source.first())
         return source
 
-    def read(self, batch: NDArray[np.intp]) -> tuple[FeedDict, None]:
+    def read(self, batch: Indices) -> tuple[FeedDict, None]:
         """What the model is fed."""
         generators = (np.random.default_rng([self.seed, int(index)]) for index in batch)
         samples = [
@@ -140,7 +140,7 @@ def _parse(text: str) -> _Request:
         raise CalibrationDataError(
             f"'{RANDOM}{text[:40]}' needs a number of samples from 1 to 9999999, such as random:64"
         )
-    shapes: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, Shape] = {}
     rest = found[2] or ""
     while rest:
         entry = _SHAPE.match(rest)
@@ -164,16 +164,15 @@ def _check_names(request: _Request, inputs: Sequence[InputSpec]) -> None:
         )
 
 
-def _sample_shape(
-    spec: InputSpec, given: tuple[int, ...] | None, known: Mapping[str, int]
-) -> tuple[int, ...]:
+def _sample_shape(spec: InputSpec, given: Shape | None, known: Mapping[str, int]) -> Shape:
     """The shape of one sample, without the batch axis."""
     if spec.shape == ():
         raise CalibrationDataError(
             f"cannot make random data for input {spec}: it has no batch axis; pass data of your own"
         )
     if given is not None:
-        if not _fits(spec, given):
+        declared = given if spec.shape is None else spec.shape[1:]
+        if len(given) != len(declared) or not fits(given, declared):
             raise CalibrationDataError(
                 f"the random data has the shape {shape_text(given)} for a sample of input {spec}, "
                 "which does not fit; leave the batch out, and give every other dimension"
@@ -190,17 +189,7 @@ def _sample_shape(
     return shape
 
 
-def _fits(spec: InputSpec, shape: Sequence[int]) -> bool:
-    """Whether a sample of an input may have a shape."""
-    if spec.shape is None:
-        return True
-    declared = spec.shape[1:]
-    return len(shape) == len(declared) and all(
-        size == given for size, given in zip(declared, shape, strict=True) if isinstance(size, int)
-    )
-
-
-def _check_values(spec: InputSpec, shape: tuple[int, ...]) -> None:
+def _check_values(spec: InputSpec, shape: Shape) -> None:
     """Refuses an input whose values cannot be drawn."""
     if not is_float(spec.dtype) and _bound(spec) is None:
         raise CalibrationDataError(
@@ -224,7 +213,7 @@ def _bound(spec: InputSpec) -> int | None:
     return min(spec.bound, int(np.iinfo(spec.dtype).max) + 1)
 
 
-def drawn(spec: InputSpec, shape: tuple[int, ...], generator: np.random.Generator) -> NDArray[np.generic]:
+def drawn(spec: InputSpec, shape: Shape, generator: np.random.Generator) -> NDArray[np.generic]:
     """Draws one sample of an input: see :class:`RandomSamples`.
 
     Args:

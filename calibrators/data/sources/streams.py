@@ -15,7 +15,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from calibrators.data.batches import Feeds, warn_left_out
+from calibrators.checks import located
+from calibrators.data.batches import Feeds, limited, regrouped, warn_left_out
 from calibrators.data.feeds import (
     LABELS,
     Binding,
@@ -25,6 +26,7 @@ from calibrators.data.feeds import (
     batch_rows,
     join_samples,
     named_arrays,
+    samples_in,
 )
 from calibrators.data.inputs import DataOptions, fixed_batches
 from calibrators.data.samples import numbered
@@ -109,14 +111,14 @@ class Stream(Feeds):
             CalibrationDataError: What the iterable yields is no feed dict, does not fit the model, or
                 cannot be regrouped; the data is no longer there; or the labels are not one per sample.
         """
-        feeds: Iterator[FeedDict] = self._counted(self._limited(self._bound()))
+        feeds = self._counted(limited(self._bound(), self.limit, samples_in, _part))
         if size is not None:
             feeds = _regrouped(feeds, size, self.binding)
         return feeds if self.fixed_batch is None else _whole(feeds, self.fixed_batch)
 
     def _bound(self) -> Iterator[FeedDict]:
         for index, item in enumerate(self.start()):
-            try:
+            with located(f"item {index} of the data"):
                 feed, labels = self.binding.split(named_arrays(item, self.binding))
                 self.binding.check(feed)
                 prepared = self.binding.prepare(feed, copied=True)
@@ -124,29 +126,12 @@ class Stream(Feeds):
                     prepared = OneSample(prepared)
                 if self.labels is None and are_numbers(labels):
                     prepared[LABELS] = as_labels(np.array(labels), batch_rows(prepared), "labels")
-            except CalibrationDataError as error:
-                raise CalibrationDataError(f"item {index} of the data: {error.template}") from error
             yield prepared
-
-    def _limited(self, feeds: Iterator[FeedDict]) -> Iterator[FeedDict]:
-        if self.limit is None:
-            yield from feeds
-            return
-        left = self.limit
-        for feed in feeds:
-            rows = batch_rows(feed)
-            if rows is not None and rows > left:
-                feed = {name: array[:left] for name, array in feed.items()}
-            yield feed
-            left -= 1 if rows is None else rows
-            if left <= 0:  # before asking for a feed that nobody would see
-                return
 
     def _counted(self, feeds: Iterator[FeedDict]) -> Iterator[FeedDict]:
         count = 0
         for feed in feeds:
-            rows = batch_rows(feed)
-            count += 1 if rows is None else rows
+            count += samples_in(feed)
             yield feed
         if self.labels is not None and len(self.labels) != count:
             raise CalibrationDataError(
@@ -264,26 +249,21 @@ def _iterate_result(function: Callable[[], Any]) -> Iterator[Any]:
 
 def _regrouped(feeds: Iterator[FeedDict], size: int, binding: Binding) -> Iterator[FeedDict]:
     """The same samples in feeds of ``size``; the last may be smaller."""
-    pieces: list[FeedDict] = []
-    waiting = first = 0
-    for feed in feeds:
-        rows = batch_rows(feed)
-        if rows is None:
+
+    def rows(feed: FeedDict) -> int:
+        if (found := batch_rows(feed)) is None:
             raise CalibrationDataError(
                 f"cannot regroup the data to batches of {size}: the inputs of a feed do not share axis 0; "
                 f"leave {Argument('batch_size')} out to feed them as they come"
             )
-        start = 0
-        while start < rows:
-            stop = min(rows, start + size - waiting)
-            pieces.append({name: array[start:stop] for name, array in feed.items()})
-            waiting += stop - start
-            start = stop
-            if waiting == size:
-                yield _joined(pieces, first, binding)
-                pieces, waiting, first = [], 0, first + size
-    if pieces:
-        yield _joined(pieces, first, binding)
+        return found
+
+    for number, pieces in enumerate(regrouped(feeds, size, rows, _part)):
+        yield _joined(pieces, number * size, binding)
+
+
+def _part(feed: FeedDict, start: int, stop: int) -> FeedDict:
+    return {name: array[start:stop] for name, array in feed.items()}
 
 
 def _joined(pieces: list[FeedDict], first: int, binding: Binding) -> FeedDict:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from calibrators import records
-from calibrators.checks import warn_user
+from calibrators.checks import FilePath, warn_user
 from calibrators.errors import TableError, enumerated
 
 
@@ -304,7 +304,7 @@ _MAGIC = b"trt"
 _HEADER = slice(4, 64)
 
 
-def refuse_engine(data: bytes, path: str | os.PathLike[str]) -> None:
+def refuse_engine(data: bytes, path: FilePath) -> None:
     """Refuses an engine where a table is wanted.
 
     Args:

@@ -17,7 +17,7 @@ from calibrators.data.inputs import CalibratedInputs
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import Argument, TableError, advice
 from calibrators.files import kind_by_ending
-from calibrators.histograms.binning import PER_OCTAVE, Octaves
+from calibrators.histograms.binning import PER_OCTAVE, Counts, Octaves
 from calibrators.histograms.histogram import Histogram, bins_within
 from calibrators.records import Count, Line, NonNegativeFloat32, NonPositiveFloat32, Text
 from calibrators.tables.choice import RangeChoice
@@ -115,7 +115,7 @@ def _packed(counts: NDArray[np.integer]) -> bytes:
     return zlib.compress(counts.astype("<i8").tobytes(), _LEVEL)
 
 
-def _unpacked(packed: bytes, most_bytes: int) -> NDArray[np.int64]:
+def _unpacked(packed: bytes, most_bytes: int) -> Counts:
     unpacker = zlib.decompressobj()
     unpacked = unpacker.decompress(packed, most_bytes)
     if not unpacker.eof:

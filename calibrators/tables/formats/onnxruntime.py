@@ -37,11 +37,6 @@ _FIRST_FIELD, _SECOND_FIELD = 4, 6
 _OFFSET_SIZE = 4
 
 
-def _is_tensors_data(document: Any) -> bool:
-    """True if a JSON document is a calibration table of ONNX Runtime."""
-    return isinstance(document, dict) and document.get("CLS") == "TensorsData"
-
-
 def parse_lines(data: bytes, source: str) -> dict[str, float]:
     """Reads the plain form, lines ``tensor amax``; names may hold spaces.
 
@@ -71,10 +66,6 @@ def _read_lines(data: bytes, source: str) -> Iterator[RangeEntry]:
         yield RangeEntry(name, number(amax, source, line), line)
     if lines:
         _warn_of_lost_ends(source)
-
-
-def _read_json(data: bytes, source: str) -> list[RangeEntry]:
-    return read_json(data, source, "a calibration table of ONNX Runtime", _json_entries)
 
 
 def _json_entries(document: Any) -> list[RangeEntry]:
@@ -165,5 +156,11 @@ def _warn_of_lost_ends(source: str) -> None:
     )
 
 
-JSON = RangesFormat("onnxruntime-json", ".json", _read_json, _render_json, _is_tensors_data)
+JSON = RangesFormat(
+    "onnxruntime-json",
+    ".json",
+    lambda data, source: read_json(data, source, "a calibration table of ONNX Runtime", _json_entries),
+    _render_json,
+    lambda document: isinstance(document, dict) and document.get("CLS") == "TensorsData",
+)
 FLATBUFFERS = RangesFormat("onnxruntime", ".flatbuffers", _read_flatbuffers, _render_flatbuffers)

@@ -66,26 +66,20 @@ def _render_text(ranges: Mapping[str, float]) -> bytes:
 
 def _read_csv(data: bytes, source: str) -> Iterator[RangeEntry]:
     """Reads CSV with the columns ``tensor`` and ``amax``; other columns are ignored."""
+    text = decoded(data, source)
+    split_lines(text, source)
+    reader = csv.DictReader(io.StringIO(text, newline=""))
     try:
-        text = decoded(data, source)
-        split_lines(text, source)
-        yield from _csv_entries(text, source)
+        missing = [column for column in _HEADER if column not in (reader.fieldnames or ())]
+        if missing:
+            raise TableError(f"'{source}' has no column '{missing[0]}'; its first line must be tensor,amax")
+        for row in reader:
+            line = reader.line_num
+            if not row["tensor"]:
+                raise TableError(f"'{source}' line {line} has no tensor; add its name or remove the line")
+            yield RangeEntry(row["tensor"], number(row["amax"] or "", source, line), line)
     except csv.Error as error:
         raise TableError(f"'{source}' is not CSV: {error}; write lines tensor,amax") from error
-
-
-def _csv_entries(text: str, source: str) -> Iterator[RangeEntry]:
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    missing = [column for column in _HEADER if column not in (reader.fieldnames or ())]
-    if missing:
-        raise TableError(f"'{source}' has no column '{missing[0]}'; its first line must be tensor,amax")
-    for row in reader:
-        if not row["tensor"]:
-            raise TableError(
-                f"'{source}' line {reader.line_num} has no tensor; add its name or remove the line"
-            )
-        amax = number(row["amax"] or "", source, reader.line_num)
-        yield RangeEntry(row["tensor"], amax, reader.line_num)
 
 
 def _render_csv(ranges: Mapping[str, float]) -> bytes:
@@ -105,15 +99,6 @@ CSV = RangesFormat("csv", ".csv", _read_csv, _render_csv)
 _KEY = "act_quant_info"
 
 
-def _is_ppq(document: Any) -> bool:
-    """True if a JSON document is a table of PPQ."""
-    return isinstance(document, dict) and _KEY in document
-
-
-def _read(data: bytes, source: str) -> list[RangeEntry]:
-    return read_json(data, source, "a table of PPQ", _entries)
-
-
 def _entries(document: Any) -> list[RangeEntry]:
     return [RangeEntry(name, abs(float(value))) for name, value in document[_KEY].items()]
 
@@ -122,4 +107,10 @@ def _render(ranges: Mapping[str, float]) -> bytes:
     return (json.dumps({_KEY: dict(ranges)}, indent=4, ensure_ascii=False) + "\n").encode()
 
 
-PPQ = RangesFormat("ppq", ".json", _read, _render, _is_ppq)
+PPQ = RangesFormat(
+    "ppq",
+    ".json",
+    lambda data, source: read_json(data, source, "a table of PPQ", _entries),
+    _render,
+    lambda document: isinstance(document, dict) and _KEY in document,
+)

@@ -42,7 +42,7 @@ class Driver:
             return answer(pointer, PRIMARY[device.value])
 
         def push(context):
-            self.stack.append(context.value)
+            self.stack.append(context)
             return 0
 
         def pop(pointer):

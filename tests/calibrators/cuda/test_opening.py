@@ -11,7 +11,7 @@ from calibrators import cuda
 from calibrators.cuda import device as context_module
 from calibrators.cuda import driver as driver_device_driver
 from calibrators.cuda import opening
-from calibrators.cuda.opening import DriverDevice
+from calibrators.cuda.device import Device
 from calibrators.errors import EngineError, GpuMemoryError
 from tests.calibrators.cuda.fake_driver import driver
 
@@ -23,7 +23,7 @@ def pycuda(install, monkeypatch):
     def use(installed, content):
         install(driver(count=2))
         monkeypatch.setattr(opening, "find_spec", lambda _name: object() if installed else None)
-        monkeypatch.setattr(opening, "DriverDevice", lambda ordinal: ("driver", ordinal))
+        monkeypatch.setattr(opening, "Device", lambda ordinal: ("driver", ordinal))
         made = ModuleType("pycuda_device")
         vars(made).update(content)
         monkeypatch.setitem(sys.modules, "calibrators.cuda.pycuda_device", made)
@@ -155,7 +155,7 @@ def library(monkeypatch):
 
 @pytest.fixture
 def device(library):
-    return DriverDevice(3)
+    return Device(3)
 
 
 @pytest.mark.parametrize("nbytes", [0, 1, 1000])
@@ -248,4 +248,4 @@ def test_every_other_failure(library, device):
 def test_a_gpu_that_cannot_be_used(library):
     library.failures["cuDevicePrimaryCtxRetain"] = ILLEGAL
     with pytest.raises(EngineError, match="CUDA_ERROR_ILLEGAL"):
-        DriverDevice(0)
+        Device(0)

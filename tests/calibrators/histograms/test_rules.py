@@ -55,7 +55,7 @@ def test_wide_costs_at_most_half_a_decibel():
     histogram = histogram_of("normal")
     counts = thresholds.occupied(histogram)
     last = round(near_least_error(histogram)[1] / histogram.bin_width - 0.5)
-    error = thresholds.quantization_error(counts, np.arange(1, len(counts)))
+    error = thresholds.Moments.of(counts).quantization_error(np.arange(1, len(counts)))
     assert error[last - 1] <= error.min() * 10**0.05 < error[last]
 
 

@@ -49,7 +49,7 @@ def test_reference_values(name, entropy, bins, mse, percentile, ncnn):
 
 def test_divergence_of_eight_bins_merged_to_two_levels():
     counts = np.array([1, 0, 2, 3, 5, 3, 1, 7], np.float64)
-    assert thresholds.kl_divergence(counts, np.array([8]), 2)[0] == pytest.approx(0.150315, abs=5e-7)
+    assert thresholds.Sums.of(counts).divergence(np.array([8]), 2)[0] == pytest.approx(0.150315, abs=5e-7)
 
 
 def test_divergence_equals_its_definition():
@@ -59,7 +59,7 @@ def test_divergence_equals_its_definition():
         counts[-1] = 2
         candidates = np.arange(4, 25)
         expected = [_literal_divergence(counts, int(i), 4) for i in candidates]
-        np.testing.assert_allclose(thresholds.kl_divergence(counts, candidates, 4), expected, atol=1e-12)
+        np.testing.assert_allclose(thresholds.Sums.of(counts).divergence(candidates, 4), expected, atol=1e-12)
 
 
 def _literal_divergence(counts, i, levels):
@@ -86,7 +86,7 @@ def _literal_divergence(counts, i, levels):
 def test_no_candidate_of_the_least_divergence_is_left_out(counts, levels):
     counts = np.append(counts, 1).astype(np.float64)
     candidates = np.arange(levels, len(counts) + 1)
-    every = thresholds.kl_divergence(counts, candidates, levels)
+    every = thresholds.Sums.of(counts).divergence(candidates, levels)
     found = thresholds.least_divergences(counts, candidates, levels)
     computed = np.isfinite(found)
     np.testing.assert_array_equal(found[computed], every[computed])
@@ -98,7 +98,7 @@ def test_candidates_that_diverge_more_than_another_by_their_last_bin_are_left_ou
     counts = thresholds.occupied(histogram_of(name))
     candidates = np.arange(thresholds.LEVELS, len(counts) + 1)
     found = thresholds.least_divergences(counts, candidates)
-    every = thresholds.kl_divergence(counts, candidates)
+    every = thresholds.Sums.of(counts).divergence(candidates)
     assert np.isfinite(found).sum() < np.isfinite(every).sum()
     assert np.argmin(found) == np.argmin(every)
 
@@ -129,7 +129,9 @@ def test_mse_equals_a_search_over_the_definition():
         step = (i + 0.5) / 15
         quantized = np.clip(np.round(centres / step), 0, 15) * step
         expected.append((counts * (quantized - centres) ** 2).sum())
-    np.testing.assert_allclose(thresholds.quantization_error(counts, candidates, 16), expected, rtol=1e-9)
+    np.testing.assert_allclose(
+        thresholds.Moments.of(counts).quantization_error(candidates, 16), expected, rtol=1e-9
+    )
 
 
 @given(
@@ -141,7 +143,7 @@ def test_mse_equals_a_search_over_the_definition():
 def test_ranges_of_nearly_the_least_error_are_never_left_out(counts, stride, factor):
     counts[-1] = 1
     candidates = np.arange(1, len(counts), stride)
-    every = thresholds.quantization_error(counts.astype(np.float64), candidates)
+    every = thresholds.Moments.of(counts.astype(np.float64)).quantization_error(candidates)
     found = thresholds.least_errors(counts.astype(np.float64), candidates, factor=factor)
     close = every <= factor * every.min()
     np.testing.assert_array_equal(found[close], every[close])

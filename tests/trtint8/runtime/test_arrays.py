@@ -342,9 +342,9 @@ OUTPUTS_STREAM = 0x7F00
 def test_arrays_on_the_host_and_on_the_gpu():
     host, device = np.zeros((2, 3), np.float32), OnGpu(HostDevice(), np.zeros((2, 3), np.float32))
     targets = as_targets({"y": host}, (SPEC_Y,), OUTPUTS_STREAM)
-    assert targets.host["y"] is host and not targets.device and targets.aligned == {}
+    assert targets.host["y"] is host and not targets.device
     targets = as_targets({"y": device}, (SPEC_Y,), OUTPUTS_STREAM)
-    assert targets.aligned == {"y": device.pointer} and not targets.host
+    assert targets.device["y"].pointer == device.pointer and not targets.host
     targets.check("y", (2, 3))
     with pytest.raises(CalibrationDataError, match=r"'y'.*shape 4x3.*it 2x3"):
         targets.check("y", (4, 3))

@@ -182,15 +182,15 @@ def test_boxes_that_cannot_be_read_are_refused(folder, labels, monkeypatch):
 )
 def test_labels_that_are_no_file_are_refused_and_not_waited_for(tmp_path, make):
     make(tmp_path / "a.txt")
-    with pytest.raises(CalibrationDataError, match=r"cannot read the boxes '.*a\.txt'"):
-        read_true_boxes([tmp_path / "a.png"], tmp_path, None, 1)
+    with pytest.raises(CalibrationDataError, match=r"cannot read '.*a\.txt'"):
+        read_true_boxes([tmp_path / "a.png"], [tmp_path], None, 1)
 
 
 def test_labels_that_would_fill_memory_are_refused(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("0 0.5 0.5 1 1\n" * 100)
     image = pytest.importorskip("PIL.Image")
     image.new("RGB", (8, 4)).save(tmp_path / "a.png")
-    read = functools.partial(read_true_boxes, [tmp_path / "a.png"], tmp_path, None)
+    read = functools.partial(read_true_boxes, [tmp_path / "a.png"], [tmp_path], None)
     monkeypatch.setattr(true_boxes, "_MOST_BYTES_TOGETHER", 100 * 5 * 4 * 3)
     assert read(3).shape == (3, 100, 5)
     with pytest.raises(CalibrationDataError, match=r"number 0 .*100 .*4 .*6,000"):
