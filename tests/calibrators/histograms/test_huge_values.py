@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrators.histograms import thresholds
@@ -56,7 +56,6 @@ def test_percentiles_are_numpys_at_any_ratio(huge, at):
     assert thresholds.percentile(histogram, 100) == thresholds.minmax(histogram) == np.abs(values).max()
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 2**32 - 1),
     st.floats(2, 12),

@@ -487,8 +487,6 @@ def test_ctrl_c_stops_the_workers(tmp_path):
         [*command, "-o", str(output), "--ray", "local"],
         stderr=subprocess.PIPE,
         text=True,
-        # A suite that runs in the background of a shell has Ctrl-C ignored, and hands that on.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         # From then on the driver waits for results.
