@@ -70,6 +70,18 @@ def test_percentiles_of_any_share_of_huge_values(seed, exponent, every, percent,
     assert thresholds.percentile(histogram, percent) == pytest.approx(wanted, rel=0.004)
 
 
+@pytest.mark.parametrize("percent", [5, 50, 77.7, 99.9])
+def test_a_percentile_takes_the_values_of_a_bin_as_spread_evenly_over_it(percent):
+    histogram = whole(with_huge(1e6))
+    bins = histogram.filled()
+    spread = [
+        low + (np.arange(count) + 0.5) / count * (high - low)
+        for low, high, count in zip(bins.low, bins.high, bins.counts, strict=True)
+    ]
+    wanted = np.percentile(np.concatenate(spread), percent)
+    assert thresholds.percentile(histogram, percent) == pytest.approx(wanted, rel=1e-9)
+
+
 def test_several_scales_at_once():
     values = with_huge(1e3, every=400)
     values[5] = 1e7
