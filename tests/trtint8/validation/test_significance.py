@@ -37,6 +37,7 @@ def test_shares():
         (1, 12.7062, 0.12),
         (2, 4.30265, 0.008),
         (3, 3.18245, 0.0013),
+        (8, 2.306004, 2e-5),
         (15, 2.13145, 1e-5),
         (999, 1.96234, 1e-5),
     ],
@@ -183,6 +184,11 @@ def test_the_bootstrap_says_the_same_in_both_ways(sign, below, significant):
     found = _bootstrapped(resampled, sign * 0.9, "FP32", 60, "samples")
     low, high = found.interval
     assert (low > 0 or high < 0) == found.significant == significant
+
+
+def test_the_interval_of_a_bootstrap_leaves_out_one_resample_in_forty_at_each_end():
+    found = _bootstrapped(np.random.default_rng(0).permutation(2000) + 1.0, 1000.5, "FP32", 60, "samples")
+    assert found.interval == (50.0, 1951.0)
 
 
 def test_the_bootstrap_finds_a_shift_within_the_noise_of_the_samples():
