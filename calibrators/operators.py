@@ -602,9 +602,7 @@ _ONNX: Mapping[str, Operator] = {
     "STFT": Operator(loses_in_fp16="sums"),
     "SoftmaxCrossEntropyLoss": Operator(loses_in_fp16="takes a logarithm"),
     # --- What ONNX once tried ---
-    **_alike(
-        Operator(stand_in="Identity", runs_below=10), "ImageScaler", "ParametricSoftplus", "ScaledTanh"
-    ),
+    **_alike(Operator(stand_in="Identity", runs_below=10), "ImageScaler", "ParametricSoftplus", "ScaledTanh"),
 }
 
 #: The operators of ONNX Runtime's own domain.

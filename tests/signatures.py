@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from calibrators.errors import UnsupportedError
@@ -117,6 +119,7 @@ class Use:
     row: str = ""
 
 
+@cache
 def collect() -> list[Use]:
     """Every use in both packages."""
     uses = []
@@ -181,6 +184,11 @@ def _use(
     keywords = tuple(keyword.arg or "**" for keyword in call.keywords) if call else ()
     arguments = len(call.args) + len(keywords) if call else None
     return Use(owner, node.attr, arguments, f"{file}:{node.lineno}", keywords, row)
+
+
+def problems(module: object, flavor: object, uses: Iterable[Use]) -> list[str]:
+    """What is wrong with uses in these bindings."""
+    return [found for use in uses if (found := problem(module, flavor, use)) is not None]
 
 
 def problem(module: object, flavor: object, use: Use) -> str | None:

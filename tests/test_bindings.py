@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)  # where the bindings are not in the cache yet
 @pytest.mark.skipif("TRTINT8_BINDINGS" in os.environ, reason="this process runs on the bindings already")
 @pytest.mark.parametrize(
     "version", [pytest.param(version, marks=pytest.mark.xdist_group(version)) for version in VERSIONS]

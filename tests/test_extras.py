@@ -29,7 +29,13 @@ def run(code, *requirements):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("extras", ["", README, *(extra for extra in EXTRAS if extra != "[dev]")])
+@pytest.mark.parametrize(
+    "extras",
+    [
+        *("", README),
+        *(pytest.param(extra, marks=pytest.mark.nightly) for extra in EXTRAS if extra != "[dev]"),
+    ],
+)
 def test_every_verb_and_public_name_works_or_names_its_extra(extras):
     if lacking := missing(f"trtint8{extras}"):
         pytest.skip(f"{', '.join(lacking)} is not installed")

@@ -18,7 +18,6 @@ FLOORS = (
     "trtint8.cli",
     "trtint8.api",
     "trtint8.int8_engine",
-    "trtint8.int8_engine",
     "trtint8.built_files",
     "trtint8.deployment",
     "trtint8.report",
@@ -52,12 +51,9 @@ FLOORS = (
     "calibrators.files",
     "calibrators.records",
     "calibrators.checks",
-    "calibrators.checks",
-    "calibrators.imports",
     "calibrators.imports",
     "calibrators.interruption",
     "calibrators.operators",
-    "calibrators.errors",
     "calibrators.errors",
 )
 
@@ -85,7 +81,10 @@ def imported_by(name):
     return found
 
 
-IMPORTS = {name: imported_by(name) for name in MODULES}
+@pytest.fixture(scope="module")
+def imports():
+    """Each module with what it imports."""
+    return {name: imported_by(name) for name in MODULES}
 
 
 def floor(name):
@@ -100,40 +99,37 @@ def test_every_module_stands_on_a_floor():
     assert {name for name in MODULES if floor(name) is None} == {"trtint8", "calibrators"}
 
 
-@pytest.mark.parametrize("package", FLOORS)
-def test_a_floor_imports_only_what_stands_below_it(package):
-    level = FLOORS.index(package)
-    upward = {
+def test_a_floor_imports_only_what_stands_below_it(imports):
+    floors = {name: level for name in MODULES if (level := floor(name)) is not None}
+    assert not {
         f"{name} imports {target}"
-        for name, targets in IMPORTS.items()
-        if floor(name) == level
-        for target in targets & set(MODULES)
-        if floor(target) is not None and floor(target) < level
+        for name, level in floors.items()
+        for target in imports[name]
+        if floors.get(target, level) < level
     }
-    assert not upward
 
 
-def test_there_are_no_import_cycles():
+def test_there_are_no_import_cycles(imports):
     # A package's own file re-exports: what its parts import of it counts as importing the parts.
     graph = {
         name: {target for target in targets if target in MODULES and target != name}
-        for name, targets in IMPORTS.items()
+        for name, targets in imports.items()
     }
     assert len(list(TopologicalSorter(graph).static_order())) == len(MODULES) > 80
 
 
-def test_calibrators_import_nothing_of_trtint8():
+def test_calibrators_import_nothing_of_trtint8(imports):
     assert not {
         f"{name} imports {target}"
-        for name, targets in IMPORTS.items()
+        for name, targets in imports.items()
         if name.startswith("calibrators")
         for target in targets
         if target.split(".")[0] == "trtint8"
     }
 
 
-def test_only_flavor_imports_tensorrt():
-    importers = {name for name, targets in IMPORTS.items() if {"tensorrt", "tensorrt_rtx"} & targets}
+def test_only_flavor_imports_tensorrt(imports):
+    importers = {name for name, targets in imports.items() if {"tensorrt", "tensorrt_rtx"} & targets}
     assert importers == set()
     text = MODULES["calibrators.tensorrt.flavor"].read_text()
     assert '"tensorrt_rtx"' in text
@@ -143,22 +139,22 @@ def test_only_flavor_imports_tensorrt():
         assert "trt.__version__" not in source, name
 
 
-def test_calibration_on_the_cpu_needs_no_gpu_stack():
+def test_calibration_on_the_cpu_needs_no_gpu_stack(imports):
     reached = set()
     waiting = ["calibrators.host.observer", "calibrators.data.opening", "calibrators.tables.table"]
     while waiting:
         name = waiting.pop()
         if name not in reached:
             reached.add(name)
-            waiting += [target for target in IMPORTS[name] if target in MODULES]
+            waiting += [target for target in imports[name] if target in MODULES]
     assert not [name for name in reached if name.startswith(("calibrators.cuda", "calibrators.tensorrt"))]
 
 
-def test_only_the_run_options_know_of_ray():
+def test_only_the_run_options_know_of_ray(imports):
     """Besides the public name and the option of the command line."""
     assert {
         name
-        for name, targets in IMPORTS.items()
+        for name, targets in imports.items()
         if not name.startswith("calibrators.ray")
         and any(target.startswith("calibrators.ray") for target in targets)
     } == {"calibrators.run", "trtint8.cli.verbs"}
@@ -169,9 +165,9 @@ def test_sessions_of_onnx_runtime_are_made_in_one_place():
     assert makers == {"calibrators.host.session"}
 
 
-def test_int8_is_simulated_in_one_place():
+def test_int8_is_simulated_in_one_place(imports):
     pieces = {f"trtint8.quantization.qdq.{name}" for name in ("insert_qdq", "make_pair", "rounded_weights")}
-    users = {name for name, targets in IMPORTS.items() if targets & pieces}
+    users = {name for name, targets in imports.items() if targets & pieces}
     assert {".".join(name.split(".")[:2]) for name in users} == {"trtint8.quantization", "trtint8.simulation"}
     pairs = re.compile(r"(Node|node|op)\(\s*(\"\", *)?\"QuantizeLinear")
     makers = {name for name, path in MODULES.items() if pairs.search(path.read_text())}

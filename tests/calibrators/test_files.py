@@ -226,7 +226,7 @@ class CtrlCAtLine:
         self.left = at
 
     def __enter__(self):
-        self.before = sys.gettrace(), signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.before = sys.gettrace(), signal.getsignal(signal.SIGINT)
         sys.settrace(self.trace)
         return self
 

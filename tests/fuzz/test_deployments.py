@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrators import records
@@ -407,7 +407,6 @@ def test_every_place_of_a_sidecar_with_a_hostile_text(folder, clean, to):
 
 
 @pytest.mark.parametrize("to", list(_KINDS))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.sampled_from(ENGINE_PLACES), text=HOSTILE, everywhere=st.booleans(), rtx=st.booleans())
 def test_any_place_of_a_sidecar_with_any_text(folder, clean, to, place, text, everywhere, rtx):
     document = ENGINE_DOCUMENT
@@ -419,7 +418,6 @@ def test_any_place_of_a_sidecar_with_any_text(folder, clean, to, place, text, ev
 
 
 @pytest.mark.parametrize("to", list(_KINDS))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.sampled_from(places(TABLE_DOCUMENT)), text=HOSTILE, everywhere=st.booleans())
 def test_any_place_of_a_table_with_any_text(folder, clean, to, place, text, everywhere):
     file = folder / "net.table.json"
@@ -484,7 +482,6 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.samp
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     names=st.lists(NAMES, min_size=6, max_size=6),
     dims=st.lists(NAMES | st.none() | st.integers(0, 2**63 - 1), max_size=4),

@@ -9,14 +9,12 @@ from tests.onnx_nodes.cases import NodeCase, Verdict, all_cases, between_layers,
 from tests.onnx_nodes.expectations import REFUSALS, explained
 
 #: Of how many cases one is in every run.
-SAMPLE = 16
+SAMPLE = 48
 
 
 @pytest.mark.slow
-def test_onnx_own_tests(request):
-    cases = all_cases()
-    if not request.config.getoption("--all-node-cases"):
-        cases = cases[::SAMPLE]
+def test_onnx_own_tests(nightly):
+    cases = all_cases()[:: 1 if nightly else SAMPLE]
     verdicts = {case.name: judge(between_layers(case)) for case in cases}
     wrong = {name: str(found) for name, found in verdicts.items() if not explained(name, found)}
     assert wrong == {}

@@ -9,10 +9,8 @@ import pytest
 from calibrators.tables.table import CalibrationTable
 
 #: Ctrl-C when a module is first looked for, within code that is made from text, as data classes make it.
-#: Where the suite runs in the background, it would be ignored.
 CTRL_C = """
 import os, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
 class Finder:
     def find_spec(self, name, *_):
         if name == {module!r}:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrators.histograms import thresholds
@@ -56,7 +56,6 @@ def test_percentiles_are_numpys_at_any_ratio(huge, at):
     assert thresholds.percentile(histogram, 100) == thresholds.minmax(histogram) == np.abs(values).max()
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 2**32 - 1),
     st.floats(2, 12),
@@ -69,6 +68,18 @@ def test_percentiles_of_any_share_of_huge_values(seed, exponent, every, percent,
     histogram = whole(values)
     wanted = np.percentile(np.abs(values).astype(np.float64), percent)
     assert thresholds.percentile(histogram, percent) == pytest.approx(wanted, rel=0.004)
+
+
+@pytest.mark.parametrize("percent", [5, 50, 77.7, 99.9])
+def test_a_percentile_takes_the_values_of_a_bin_as_spread_evenly_over_it(percent):
+    histogram = whole(with_huge(1e6))
+    bins = histogram.filled()
+    spread = [
+        low + (np.arange(count) + 0.5) / count * (high - low)
+        for low, high, count in zip(bins.low, bins.high, bins.counts, strict=True)
+    ]
+    wanted = np.percentile(np.concatenate(spread), percent)
+    assert thresholds.percentile(histogram, percent) == pytest.approx(wanted, rel=1e-9)
 
 
 def test_several_scales_at_once():

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from calibrators.histograms import thresholds
@@ -41,7 +41,6 @@ def test_every_rule_has_a_range_for_every_tensor():
             assert found[method] == thresholds.METHODS[method](histogram)
 
 
-@settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 4]))
 def test_least_error_lies_below_wide(seed, power):
     histogram = Histogram()
@@ -66,7 +65,6 @@ def test_nothing_but_zeros_has_the_range_zero(values):
     assert ranges(histogram) == dict.fromkeys(RULES, 0.0)
 
 
-@settings(max_examples=40)
 @given(st.integers(0, BINS - 1), st.integers(1, 10**6))
 @example(0, 5)
 def test_values_in_one_bin_keep_that_bin(index, count):
@@ -147,7 +145,6 @@ def test_zeros_are_values_that_nothing_clips():
     assert range_loss(Histogram(counts, 1.0, 2000.5, zeros=80), 100.0).clipped == 0.1
 
 
-@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.floats(0.01, 2), st.sampled_from([1, 3]))
 def test_no_range_is_better_than_the_best(seed, share, power):
     histogram = Histogram()
@@ -181,7 +178,6 @@ def test_the_worst_come_first_and_tensors_without_a_histogram_are_left_out():
     assert found["half"] == range_loss(UNIFORM, 0.5)
 
 
-@settings(max_examples=60)
 @given(
     st.integers(0, 2**32 - 1),
     st.sampled_from([1, 3, 9]),

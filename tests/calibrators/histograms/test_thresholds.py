@@ -93,6 +93,33 @@ def test_no_candidate_of_the_least_divergence_is_left_out(counts, levels):
     assert computed[every == every.min()].all()
 
 
+def test_the_last_bin_and_all_others_say_which_candidates_are_left_out():
+    rng, levels = np.random.default_rng(4), 4
+    left_out = 0
+    for _ in range(20):
+        counts = rng.integers(0, 9, 60) * rng.geometric(0.2, 60).astype(np.float64)
+        counts[-1] = 3
+        candidates = np.arange(levels, len(counts) + 1)
+        every = thresholds.kl_divergence(counts, candidates, levels)
+        found = thresholds.least_divergences(counts, candidates, levels)
+        coarse = np.arange(len(candidates)) % 16 == 0  # from which the bound comes
+        bounds = np.array([_divergence_of_last(counts, i, levels) for i in candidates])
+        kept = coarse | (bounds <= every[coarse].min())
+        np.testing.assert_array_equal(found, np.where(kept, every, np.inf))
+        left_out += np.isfinite(every[~kept]).sum()
+    assert left_out > 100
+
+
+def _divergence_of_last(counts, i, levels):
+    """KL(P || Q), as defined above, of two bins: the last one in range, and all others."""
+    inside, group = counts[:i], counts[-(-(levels - 1) * i // levels) : i]
+    p = counts[i - 1 :].sum() / counts.sum()
+    q = group.sum() / max(np.count_nonzero(group), 1) / max(inside.sum(), 1)
+    if inside[-1] == 0 or not 0 < q < 1:
+        return 0.0
+    return sum(a * np.log(a / b) for a, b in ((p, q), (1 - p, 1 - q)) if a > 0)
+
+
 @pytest.mark.parametrize("name", ["normal", "log-mel features", "gates near 1"])
 def test_candidates_that_diverge_more_than_another_by_their_last_bin_are_left_out(name):
     counts = thresholds.occupied(histogram_of(name))
@@ -191,6 +218,15 @@ def test_entropy_of_spikes_clips_no_more(spikes):
     counts = np.zeros(2048, np.int64)
     counts[list(spikes)] = list(spikes.values())
     assert _clipped(counts) <= 0.001
+
+
+@pytest.mark.parametrize(("count", "clips"), [(999, True), (998, False)])
+def test_entropy_clips_one_value_in_a_thousand_and_none_of_fewer(count, clips):
+    counts = np.zeros(2048, np.int64)
+    counts[:130:2], counts[1:130:2] = 3, 12  # which a range that keeps them apart diverges least from
+    counts[129] += count - counts.sum()
+    counts[299] = 1
+    assert (thresholds.entropy(Histogram(counts, 1.0, 299.5)) <= 130) is clips
 
 
 def test_entropy_of_few_discrete_values_keeps_the_largest():

@@ -351,17 +351,14 @@ class Stopped(BaseException):
 
 @pytest.fixture(autouse=True)
 def handlers():
-    """As in a program in the foreground that reacts to SIGTERM; the suite may run in the background."""
+    """As in a program that reacts to SIGTERM."""
 
     def raise_stopped(_number, _frame):
         raise Stopped
 
-    before = [
-        (signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler)),
-        (signal.SIGTERM, signal.signal(signal.SIGTERM, raise_stopped)),
-    ]
+    before = signal.getsignal(signal.SIGINT), signal.signal(signal.SIGTERM, raise_stopped)
     yield
-    for number, handler in before:
+    for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
         signal.signal(number, handler)
 
 
@@ -407,8 +404,7 @@ def test_a_signal_cancels_the_build(number, error, rtx, monkeypatch, capfd):
 
 #: Builds a model; after the first step it says so, and waits for a line.
 PROGRAM = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
+import sys
 from tests.trtint8.builder.building import Bar, build
 from tests.trtint8.onnx_models import conv_relu_conv
 from calibrators.tensorrt import flavor

@@ -132,10 +132,8 @@ SIGNALS = pytest.mark.parametrize(("number", "status", "said"), [(2, 130, "inter
 @SIGNALS
 def test_a_signal_while_a_verb_is_imported(number, status, said):
     program = (
-        "import os, signal, sys, importlib\n"
+        "import os, sys, importlib\n"
         "from trtint8.cli.main import main\n"
-        # A shell that runs the tests in the background has them ignore it.
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         f"importlib.import_module = lambda _name: os.kill(os.getpid(), {number})\n"
         "sys.exit(main(['doctor']))"
     )
@@ -181,8 +179,7 @@ def test_a_terminated_verb_removes_its_temporary_files(tmp_path):
 def test_a_signal_during_a_build(rtx, number, status, said, table, tmp_path):
     """TensorRT calls Python, swallows what is raised there, and prints where that was."""
     program = (
-        "import os, signal, sys\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "import os, sys\n"
         "from tests.trtint8.builder.building import Bar\n"
         "from trtint8 import __main__\n"
         "from trtint8.builder import build\n"

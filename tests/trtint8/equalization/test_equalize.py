@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
@@ -129,7 +129,6 @@ def networks(draw):
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
 @given(networks())
 def test_a_convolutional_network_stays_the_function_that_it_was(case):
     model, count = case
@@ -144,7 +143,6 @@ def test_a_convolutional_network_stays_the_function_that_it_was(case):
 
 
 @pytest.mark.slow
-@settings(max_examples=15)
 @given(st.integers(0, 1000), st.floats(30, 100), st.sampled_from(["norm", "v", "qk", "up"]))
 def test_outliers_of_a_transformer_are_found_wherever_they_are(seed, times, place):
     g = Blocks(seed)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tests.trtint8.report.extra  # noqa: F401
@@ -117,7 +117,6 @@ def worst_of(values, noise, batch_size, labels=None, parts=WHOLE):
     )
 
 
-@settings(max_examples=25)
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 1000))
 def test_batches_do_not_matter(rows, batch_size, seed):
     random = np.random.default_rng(seed)

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrators.errors import CalibrationDataError
@@ -114,7 +114,6 @@ def test_outputs_without_a_common_first_dimension_are_one_sample():
     assert meter.effect(("all", "")).sqnr_db == pytest.approx(10 * math.log10(11 / 5))
 
 
-@settings(max_examples=30)
 @given(st.integers(0, 1000), st.integers(1, 7))
 def test_batches_do_not_matter(seed, size):
     random = np.random.default_rng(seed)
@@ -350,7 +349,6 @@ def test_what_is_drawn(noise, share, every, seed):
     assert len(drawn.rows) == wanted
 
 
-@settings(max_examples=20)
 @given(st.integers(0, 1000))
 def test_sums_over_the_drawn_samples_are_right_on_average(seed):
     random = np.random.default_rng(seed)

@@ -24,14 +24,19 @@ from trtint8.tuning.speed import SpeedGoal, SpeedPlanner
 
 #: A trtexec whose engines take 1 ms less for every DequantizeLinear, and that cannot build some.
 STAND_IN = """#!{python}
-import json, os, sys, time
+import importlib.util as modules, json, os, sys, time
 version = os.environ["STAND_IN_VERSION"]
 print(f"&&&& RUNNING TensorRT.trtexec [TensorRT v{{version}}] # trtexec")
 options = dict(one.lstrip("-").partition("=")[::2] for one in sys.argv[1:])
 typed = version.startswith("11")
 if "onnx" in options:
-    import onnx
-    model = onnx.load(options["onnx"])
+    # Of ONNX the messages alone: the package takes as long as everything else together.
+    (folder,) = modules.find_spec("onnx").submodule_search_locations
+    found = modules.spec_from_file_location("messages", folder + "/onnx_ml_pb2.py")
+    onnx = modules.module_from_spec(found)
+    found.loader.exec_module(onnx)
+    with open(options["onnx"], "rb") as file:
+        model = onnx.ModelProto.FromString(file.read())
     halves = any(one.data_type == onnx.TensorProto.FLOAT16 for one in model.graph.initializer)
     assert halves is typed
     if os.environ.get("STAND_IN_HANGS"):

@@ -6,11 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trtint8.validation.significance import (
+    Estimate,
     Share,
     _bootstrapped,
     as_number,
     compare_hits,
     compare_totals,
+    jackknife_margin,
     mcnemar,
     paired_interval,
     t95,
@@ -34,12 +36,35 @@ def test_shares():
         (1, 12.7062, 0.12),
         (2, 4.30265, 0.008),
         (3, 3.18245, 0.0013),
+        (8, 2.306004, 2e-5),
         (15, 2.13145, 1e-5),
         (999, 1.96234, 1e-5),
     ],
 )
 def test_quantiles_of_the_t_distribution_as_tables_have_them(freedom, quantile, off):
     assert t95(freedom) == pytest.approx(quantile, rel=off)
+
+
+def test_the_jackknife_of_a_mean_gives_its_standard_error():
+    values = np.array([1.0, 4.0, 2.0, 8.0, 5.0])
+    without = [(values.sum() - value) / 4 for value in values]
+    assert jackknife_margin(without) == pytest.approx(t95(4) * values.std(ddof=1) / math.sqrt(5))
+    assert jackknife_margin([1.0, 3.0]) == pytest.approx(t95(1))
+    assert jackknife_margin([1.0]) == jackknife_margin([1.0, 2.0, math.nan]) == 0.0
+
+
+def estimate(count, total):
+    return Estimate(Share(count, total).value, Share(count, total).interval)
+
+
+def test_the_difference_of_estimates_that_are_not_paired():
+    # Newcombe, "Interval estimation for the difference between independent proportions", Statistics in
+    # Medicine 17, 1998: the first example, by method 10.
+    found = estimate(56, 70).minus(estimate(48, 80))
+    assert (found.value, *found.interval) == pytest.approx((0.2, 0.0524, 0.3339), abs=5e-5)
+    assert found.is_above_chance and estimate(48, 80).minus(estimate(56, 70)).is_above_chance
+    for interval, above in (((0.0, 1.0), False), ((-1.0, 0.0), False), ((0.1, 1.0), True)):
+        assert Estimate(0.5, interval).is_above_chance is above
 
 
 @pytest.mark.parametrize(
@@ -80,6 +105,23 @@ def test_mcnemar_is_the_sum_of_binomial_coefficients(gained, lost):
 )
 def test_the_interval_of_a_paired_difference(table, interval):
     assert paired_interval(*table) == pytest.approx(interval, abs=5e-5)
+
+
+@pytest.mark.parametrize("table", [(10, 10, 10, 10), (12, 10, 10, 10), (11, 10, 10, 11)])
+def test_shares_that_hardly_depend_on_each_other_are_as_those_of_other_samples(table):
+    """The continuity correction takes away an excess of up to half of the samples."""
+    both, gained, lost, neither = table
+    assert 0 <= both * neither - gained * lost <= sum(table) / 2
+    first, second = estimate(both + gained, sum(table)), estimate(both + lost, sum(table))
+    assert paired_interval(*table) == pytest.approx(first.minus(second).interval)
+
+
+def test_shares_that_exclude_each_other_have_a_wider_interval():
+    """Their correlation is -1/2, and no continuity correction makes it less."""
+    low, high = Share(20, 60).interval
+    below, above = 1 / 3 - low, high - 1 / 3
+    half = math.sqrt(below**2 + below * above + above**2)
+    assert paired_interval(0, 20, 20, 20) == pytest.approx((-half, half))
 
 
 @given(counts, counts, counts, counts.map(lambda n: n + 1))
@@ -152,6 +194,11 @@ def compare_values(values, other, weights, against, unit):
     """Compares the means of values."""
     own, others = (np.stack([weights * side, weights], axis=1) for side in (values, other))
     return compare_totals(own, others, ratio, against, unit)
+
+
+def test_the_interval_of_a_bootstrap_leaves_out_one_resample_in_forty_at_each_end():
+    found = _bootstrapped(np.random.default_rng(0).permutation(2000) + 1.0, 1000.5, "FP32", 60, "samples")
+    assert found.interval == (50.0, 1951.0)
 
 
 def test_the_bootstrap_finds_a_shift_within_the_noise_of_the_samples():

@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
@@ -103,7 +103,6 @@ def test_a_decoder():
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
 @given(encoders(), st.integers(0, 100))
 def test_any_factors_leave_any_encoder_as_it_is(model, seed):
     feed = samples()
@@ -112,7 +111,6 @@ def test_any_factors_leave_any_encoder_as_it_is(model, seed):
     assert_same(model, other, feed)
 
 
-@settings(max_examples=60)
 @given(norms_in_parts(), st.integers(0, 100))
 def test_any_factors_leave_norms_in_parts_as_they_are(model, seed):
     feed = samples()

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
@@ -159,7 +159,6 @@ def test_a_size_of_one_that_is_repeated_stays():
     np.testing.assert_array_equal(run(changed, {"x": x}), np.repeat(x.sum(1, keepdims=True), 3, axis=1))
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_any_equation_keeps_its_values(data):
     letters = data.draw(st.lists(st.sampled_from("abcdef"), min_size=2, max_size=6, unique=True))

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trtint8.onnx_models import Shaped
@@ -51,7 +51,6 @@ def convolutions(draw):
     return operator, attributes, shape, [draw(st.integers(1, 3)), channels, *per_axis(6, 8)]
 
 
-@settings(max_examples=80)
 @given(convolutions())
 def test_convolutions(case):
     operator, attributes, shape, size = case

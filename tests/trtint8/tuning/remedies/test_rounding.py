@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from onnx import helper
@@ -63,7 +63,6 @@ def problems(draw):
     return errors, steps, rows.swapaxes(1, 2) @ rows / rows.shape[1]
 
 
-@settings(max_examples=60)
 @given(problems(), st.integers(1, 4))
 def test_the_objective_never_grows(problem, passes):
     errors, steps, hessian = problem
@@ -75,7 +74,6 @@ def test_the_objective_never_grows(problem, passes):
     assert (objective(found, hessian) <= objective(errors, hessian) * (1 + 1e-9)).all()
 
 
-@settings(max_examples=30)
 @given(problems())
 def test_in_the_end_no_flip_lowers_the_objective(problem):
     errors, steps, hessian = problem
@@ -336,7 +334,6 @@ finite = st.floats(-(2.0**100), 2.0**100, width=32) | st.floats(-1, 1, width=32)
 finite |= st.floats(-(2.0**-118), 2.0**-118, width=32)
 
 
-@settings(max_examples=60)
 @given(arrays(np.float32, (3, 6), elements=finite), st.sampled_from([None, 0, 1]), arrays(bool, (3, 6)))
 def test_quantization_gives_back_the_chosen_numbers_and_the_scale(weights, axis, flipped):
     grid = RoundingGrid.of(weights, axis, config(axis))

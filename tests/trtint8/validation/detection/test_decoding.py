@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trtint8.validation.batch import BatchForm
@@ -91,7 +91,6 @@ def test_other_arrays_hold_no_detections(array):
     assert row_order(array) is None
 
 
-@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 6), st.sampled_from(ORDERS))
 def test_what_is_put_in_comes_out(seed, count, order):
     random = np.random.default_rng(seed)
