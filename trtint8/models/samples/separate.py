@@ -361,7 +361,7 @@ _MOST_AXES = 64
 
 #: The numbers of samples for which sizes are computed. What is the same for both does not depend on them: no
 #: number below their difference, a prime, leaves the same rest of both.
-_SAMPLES = (1, 1010)
+_SAMPLES = (1, 1_000_004)
 
 #: The first of the numbers that stand for sizes that are not known. No other size is likely to be the same.
 _UNKNOWN = 10_007
