@@ -32,7 +32,7 @@ from trtint8.models.graph import (
     value_names,
 )
 from trtint8.models.passes.simplify import InferShapesPass
-from trtint8.models.plugins import HIDDEN, hide, show
+from trtint8.models.plugins import HIDDEN, hide, import_domains, show
 
 #: Initializers of up to so many bytes go through the converter, because it reads axes and shapes from them;
 #: larger ones are weights.
@@ -266,9 +266,7 @@ def settle_domains(message: onnx.ModelProto, name: str) -> None:
         raise ModelError(f"'{name}' does not say of which opset its operators are; export it again")
     if "" not in imported:
         message.opset_import.append(helper.make_opsetid("", _UNSAID))
-    for domain in RUNTIME_DOMAINS:
-        if domain in used and domain not in imported:
-            message.opset_import.append(helper.make_opsetid(domain, 1))
+    import_domains(used & set(RUNTIME_DOMAINS), message)
 
 
 def _import_each_once(importing: onnx.ModelProto | onnx.FunctionProto, name: str) -> None:

@@ -5,7 +5,7 @@ Operators that ONNX does not have in a model's opset, and that ONNX Runtime and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import onnx
 import onnx_ir as ir
@@ -123,7 +123,7 @@ def declare_plugins(message: onnx.ModelProto) -> None:
     _declare_in(message.graph, message, is_known)
     for function in message.functions:
         found = _declare_in(function, function, is_known)
-        _import(found, message)
+        import_domains(found, message)
 
 
 def _declare_in(
@@ -139,13 +139,14 @@ def _declare_in(
                 usual = node.op_type in _PLUGINS or any(part in node.op_type for part in _PLUGIN_NAMES)
                 node.domain = DOMAIN if usual else _UNKNOWN
                 found.add(node.domain)
-    _import(found, importing)
+    import_domains(found, importing)
     return found
 
 
-def _import(domains: set[str], importing: onnx.ModelProto | onnx.FunctionProto) -> None:
-    for domain in sorted(domains - {opset.domain for opset in importing.opset_import}):
-        importing.opset_import.append(onnx.helper.make_opsetid(domain, 1))
+def import_domains(domains: Iterable[str], importing: onnx.ModelProto | onnx.FunctionProto) -> None:
+    """Imports the first version of those domains that are not imported yet."""
+    for domain in sorted(set(domains) - {opset.domain for opset in importing.opset_import}):
+        importing.opset_import.append(helper.make_opsetid(domain, 1))
 
 
 def is_unknown(node: ir.Node) -> bool:
@@ -207,13 +208,11 @@ def hide(message: onnx.ModelProto) -> onnx.ModelProto:
     Returns:
         The same message.
     """
-    hidden = False
     for container in message_containers(message):
         for node in container.node:
             if not node.domain and _is_unregistered(node.op_type, _opset(message)):
-                node.domain, hidden = HIDDEN, True
-    if hidden:
-        message.opset_import.append(helper.make_opsetid(HIDDEN, 1))
+                node.domain = HIDDEN
+                import_domains([HIDDEN], message)
     return message
 
 

@@ -142,14 +142,7 @@ def open_model(
     Raises:
         ModelError: ONNX Runtime refuses the model.
     """
-    at_once = _runs_at_once(model.graph_model, further, threads, rows, model.light)
-    if not (further or model.light is None or _has_to_change(model.graph_model)):
-        try:
-            return _session(model.light, threads, at_once, keep_layout=_has_half(model.graph_model))
-        except ModelError:
-            if not _has_half(model.graph_model):
-                raise
-    return _open(model.graph_model, further, threads, at_once)
+    return open_graph_model(model.graph_model, further, threads=threads, rows=rows, light=model.light)
 
 
 def open_graph_model(
@@ -161,6 +154,7 @@ def open_graph_model(
     optimize: bool = True,
     pack_weights: bool = True,
     used_up: bool = False,
+    light: LightModel | None = None,
 ) -> ModelSession:
     """Opens a model on the CPU.
 
@@ -178,48 +172,46 @@ def open_graph_model(
         pack_weights: See there.
         used_up: Whether the model is needed no longer: it has no large weights afterwards. Otherwise it is
             copied, which for a graph of a thousand nodes takes as long as opening the session.
+        light: What the graph was read from, which is opened in its place where nothing has to change.
 
     Raises:
         ModelError: ONNX Runtime refuses the model.
     """
-    return _open(
-        graph_model,
-        further,
-        threads,
-        _runs_at_once(graph_model, further, threads, rows),
-        used_up=used_up,
-        optimize=optimize,
-        pack_weights=pack_weights,
-    )
-
-
-def _open(
-    graph_model: ir.Model,
-    further: Sequence[str],
-    threads: int | None,
-    at_once: int,
-    *,
-    used_up: bool = False,
-    **options: bool,
-) -> ModelSession:
-    """See :func:`open_graph_model`; ``options`` are those of :func:`_session`."""
-    if computes_in(graph_model, ir.DataType.BFLOAT16):
-        graph_model, used_up = _in_float32(graph_model), True
+    at_once = 1 if further else runs_at_once(threads or available_threads(), rows)
+    if at_once > 1:
+        if light is not None:
+            declare_inner_shapes(graph_model, light)
+        at_once = at_once if joined_by_graph(graph_model, follow_shapes=False).has_rows else 1
+    own_threads = threads if at_once == 1 else threads_of_session(threads or available_threads(), at_once)
+    given = graph_model
 
     def opened(graph_model: ir.Model, used_up: bool) -> ModelSession:
         if quantizes_half(graph_model):
             changed = graph_model if used_up else graph_model.clone()
             graph_model, used_up = QuantizeInFloat32Pass()(changed).model, True
         extended = with_outputs(graph_model, further)
-        with light_or_file(extended, used_up=used_up or extended is not graph_model) as source:
-            return _session(source, threads, at_once, keep_layout=_has_half(graph_model), **options)
+        model: contextlib.AbstractContextManager[LightModel | Path]
+        if light is not None and extended is given:
+            model = contextlib.nullcontext(light)
+        else:
+            model = light_or_file(extended, used_up=used_up or extended is not graph_model)
+        with model as source:
+            session = open_session(
+                source,
+                optimize=optimize,
+                threads=own_threads,
+                keep_layout=_has_half(graph_model),
+                pack_weights=pack_weights,
+            )
+        return ModelSession(session, at_once)
 
-    try:
-        return opened(graph_model, used_up)
-    except ModelError:
-        if used_up or not _has_half(graph_model):
-            raise
-    return opened(_in_float32(graph_model), True)
+    if not computes_in(graph_model, ir.DataType.BFLOAT16):
+        try:
+            return opened(graph_model, used_up)
+        except ModelError:
+            if used_up or not _has_half(graph_model):
+                raise
+    return opened(ComputeInFloat32Pass()(graph_model.clone()).model, True)
 
 
 def _has_half(graph_model: ir.Model) -> bool:
@@ -229,47 +221,3 @@ def _has_half(graph_model: ir.Model) -> bool:
     (1.32) where a recurrent operator in FP16 stands between two Transposes.
     """
     return computes_in(graph_model, ir.DataType.FLOAT16)
-
-
-def _has_to_change(graph_model: ir.Model) -> bool:
-    """Whether ONNX Runtime lacks kernels for a model as it is, or has wrong ones."""
-    return computes_in(graph_model, ir.DataType.BFLOAT16) or quantizes_half(graph_model)
-
-
-def _in_float32(graph_model: ir.Model) -> ir.Model:
-    return ComputeInFloat32Pass()(graph_model.clone()).model
-
-
-def _runs_at_once(
-    graph_model: ir.Model,
-    further: Sequence[str],
-    threads: int | None,
-    rows: int,
-    light: LightModel | None = None,
-) -> int:
-    """How many parts of a batch are run at once."""
-    at_once = runs_at_once(threads or available_threads(), rows)
-    if at_once == 1 or further:
-        return 1
-    if light is not None:
-        declare_inner_shapes(graph_model, light)
-    return at_once if joined_by_graph(graph_model, follow_shapes=False).has_rows else 1
-
-
-def _session(
-    source: LightModel | bytes | Path,
-    threads: int | None,
-    at_once: int,
-    *,
-    optimize: bool = True,
-    keep_layout: bool = False,
-    pack_weights: bool = True,
-) -> ModelSession:
-    """Opens what ONNX Runtime takes as it is, for so many runs at once."""
-    own = threads if at_once == 1 else threads_of_session(threads or available_threads(), at_once)
-    return ModelSession(
-        open_session(
-            source, optimize=optimize, threads=own, keep_layout=keep_layout, pack_weights=pack_weights
-        ),
-        at_once,
-    )

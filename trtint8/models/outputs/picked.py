@@ -81,7 +81,8 @@ def cut_model(prepared: Model, tensors: Iterable[str]) -> CutModel:
             )
     chosen = list(dict.fromkeys(tensors))
     cut = {computed[name] for name in chosen}
-    behind = [value for value in graph.outputs if value in reached_from(graph, cut, bool) - cut]
+    needing = reached_from(graph, cut, bool) - cut
+    behind = [value for value in graph.outputs if value in needing]
     if not behind:
         listed = ", ".join(f"'{name}'" for name in chosen)
         raise ModelError(

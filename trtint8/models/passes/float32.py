@@ -26,8 +26,9 @@ _HALF, _BRAIN, _FLOAT = ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.F
 NARROW_TYPES = (_HALF, _BRAIN)
 
 
-def _cast_node(value: ir.Value, dtype: ir.DataType, output: ir.Value) -> ir.Node:
-    """A node, of no graph yet, that converts a value to a type, and gives it out as another value."""
+def _cast_node(value: ir.Value, dtype: ir.DataType, name: str | None) -> ir.Node:
+    """A node, of no graph yet, that converts a value to a type, and gives it out under a name."""
+    output = ir.Value(name=name, shape=value.shape, type=ir.TensorType(dtype))
     return ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(dtype))], outputs=[output])
 
 
@@ -96,7 +97,7 @@ def _convert_input(graph: ir.Graph, value: ir.Value, name: str) -> None:
     readers = [(node, index) for node, index in value.uses() if not _casts_to_float(node)]
     if value.uses() and not readers:
         return
-    cast = _cast_node(value, _FLOAT, ir.Value(name=name, shape=value.shape, type=ir.TensorType(_FLOAT)))
+    cast = _cast_node(value, _FLOAT, name)
     for node, index in readers:
         node.replace_input_with(index, cast.outputs[0])
     first = next(iter(graph), None)
@@ -110,10 +111,10 @@ def _casts_to_float(node: ir.Node) -> bool:
 def _convert_output(graph: ir.Graph, index: int, name: str) -> None:
     """Gives an output out after a Cast, under its own name."""
     value = graph.outputs[index]
-    own, value.name = value.name, name
-    output = ir.Value(name=own, shape=value.shape, type=ir.TensorType(_HALF))
-    graph.append(_cast_node(value, _HALF, output))
-    graph.outputs[index] = output
+    cast = _cast_node(value, _HALF, value.name)
+    value.name = name
+    graph.append(cast)
+    graph.outputs[index] = cast.outputs[0]
 
 
 def _change_attributes(attributes: MutableMapping[str, ir.Attr]) -> None:
@@ -138,7 +139,7 @@ def _is_narrow(value: ir.Value) -> bool:
 
 def quantizes_half(model: ir.Model) -> bool:
     """Whether a QuantizeLinear of a model has a scale in FP16, and so an input in FP16."""
-    return any(_has_half_scale(node) for graph in model.graphs() for node in graph)
+    return any(map(_has_half_scale, model.graph.all_nodes()))
 
 
 class QuantizeInFloat32Pass(ir.passes.InPlacePass):
@@ -150,13 +151,14 @@ class QuantizeInFloat32Pass(ir.passes.InPlacePass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Changes nothing in a model without such a node."""
-        found = [node for graph in model.graphs() for node in graph if _has_half_scale(node)]
-        taken: set[str] = set()
-        for graph in model.graphs() if found else ():
-            taken |= value_names(graph)
+        found = [node for node in model.graph.all_nodes() if _has_half_scale(node)]
+        taken = value_names(model.graph) if found else set()
         for node in found:
-            for index in (0, 1):
-                _convert_quantized_input(node, index, taken)
+            for index, value in enumerate(node.inputs[:2]):
+                assert value is not None and node.graph is not None
+                cast = _cast_node(value, _FLOAT, take_name(f"{value.name}_float32", taken))
+                node.graph.insert_before(node, cast)
+                node.replace_input_with(index, cast.outputs[0])
             node.attributes.pop("precision", None)  # would have it divide in FP16 all the same
         return ir.passes.PassResult(model, bool(found))
 
@@ -168,12 +170,3 @@ def _has_half_scale(node: ir.Node) -> bool:
     assert scale is not None
     constant = ir.convenience.get_const_tensor(scale)
     return (scale.dtype if constant is None else constant.dtype) == _HALF
-
-
-def _convert_quantized_input(node: ir.Node, index: int, taken: set[str]) -> None:
-    value = node.inputs[index]
-    assert value is not None and node.graph is not None
-    name = take_name(f"{value.name}_float32", taken)
-    cast = _cast_node(value, _FLOAT, ir.Value(name=name, shape=value.shape, type=ir.TensorType(_FLOAT)))
-    node.graph.insert_before(node, cast)
-    node.replace_input_with(index, cast.outputs[0])

@@ -35,7 +35,6 @@ from trtint8.models.graph import (
     message_graphs,
     read_constant,
     take_name,
-    unused_name,
     value_names,
 )
 from trtint8.models.plugins import HIDDEN
@@ -98,9 +97,8 @@ class SumsAsAddsPass(OperatorPass):
             for number, value in enumerate(first[1:], 1):
                 partial = ir.node("Add", [total, value], name=f"{node.name}/{number}" if node.name else None)
                 total = partial.outputs[0]
-                total.name = unused_name(f"{node.outputs[0].name}_sum_{number}", names)
+                total.name = take_name(f"{node.outputs[0].name}_sum_{number}", names)
                 total.type = node.outputs[0].type
-                names.add(total.name)
                 graph.insert_before(node, partial)
             add = ir.node("Add", [total, last], name=node.name)
             ir.convenience.replace_nodes_and_values(graph, node, [node], [add], node.outputs, add.outputs)
@@ -122,8 +120,7 @@ class NameNodesPass(ir.passes.InPlacePass):
         for node in model.graph:
             if not node.name or node.name in seen:
                 stem = f"{node.op_type}_{node.outputs[0].name if node.outputs else ''}"
-                node.name, renamed = unused_name(stem, taken), True
-                taken.add(node.name)
+                node.name, renamed = take_name(stem, taken), True
             seen.add(node.name)
         return ir.passes.PassResult(model, modified=renamed)
 

@@ -359,8 +359,9 @@ _EXACT = (*_INTEGERS, ir.DataType.FLOAT, ir.DataType.DOUBLE)
 #: The most elements of a vector that is followed. No tensor has so many axes.
 _MOST_AXES = 64
 
-#: The numbers of samples for which sizes are computed. What is the same for all does not depend on them.
-_SAMPLES = (1, 2, 1009)
+#: The numbers of samples for which sizes are computed. What is the same for both does not depend on them: no
+#: number below their difference, a prime, leaves the same rest of both.
+_SAMPLES = (1, 1_000_004)
 
 #: The first of the numbers that stand for sizes that are not known. No other size is likely to be the same.
 _UNKNOWN = 10_007
@@ -369,7 +370,7 @@ _UNKNOWN = 10_007
 class BatchSizes:
     """What is known of values that are computed from shapes, and from nothing else of a batch.
 
-    Vectors of few integers are computed for several numbers of samples. A size that is not known is some
+    Vectors of few integers are computed for two numbers of samples. A size that is not known is some
     large number.
 
     Args:
