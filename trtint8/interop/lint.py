@@ -59,7 +59,6 @@ from trtint8.interop.unquantize import (
     pair_before_activation,
     pair_ranges,
     quantized_nodes,
-    quantizer_before,
     unquantize,
     without_pairs,
 )
@@ -317,15 +316,11 @@ def _weight_axis(
 
 def _one_sided(node: ir.Node) -> str:
     """Says that a node stays in float, where its operand without a pair is not quantized in another way."""
-    for value in node.inputs[:2]:
-        if reads_integers(value) or is_quantized_constant(value):
-            continue
-        weights = read_constant(value)
-        if weights is None or value is None:
-            return ", and stays in float"
-        if weight_grid(weights, weight_axis(node, value)) is None:
-            return f", and stays in float: '{value.name}' lies on no steps of int8"
-    return ""
+    layer = _Layer.of(node)
+    if not layer.stays_float(node):
+        return ""
+    steps = f": '{layer.bare[0].name}' lies on no steps of int8" if layer.is_unsure else ""
+    return f", and stays in float{steps}"
 
 
 def _concat_grids(node: ir.Node) -> dict[str, Grid]:
@@ -417,21 +412,22 @@ class _Layer:
 
     Attributes:
         scales: The scales of the pairs of its weights, each flat.
-        floating: Whether it reads an operand without a pair.
-        unsure: Whether that is its only one, and is constant, so that it may lie on steps of int8.
+        bare: The operands that have no pair.
     """
 
     scales: Sequence[NDArray[np.float32]] = ()
-    floating: bool = False
-    unsure: bool = False
+    bare: Sequence[ir.Value] = ()
 
     @classmethod
     def of(cls, node: ir.Node) -> _Layer:
-        operands = node.inputs[:2]
+        operands = [value for value in node.inputs[:2] if value is not None]
         bare = [one for one in operands if not (reads_integers(one) or is_quantized_constant(one))]
-        constant = len(bare) == 1 and len(operands) > 1 and is_constant(bare[0])
-        scales = [scale for value in operands for scale in constant_scales(value)]
-        return cls(scales, bool(bare), constant)
+        return cls([scale for value in operands for scale in constant_scales(value)], bare)
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether its only operand without a pair is constant, so that it may lie on steps of int8."""
+        return len(self.bare) == 1 and is_constant(self.bare[0])
 
     def grid(self, node: ir.Node, index: int, axis: int | None) -> NDArray[np.float32] | None:
         """The scales of an operand of the node, if that is constant and lies on steps of int8."""
@@ -440,8 +436,8 @@ class _Layer:
 
     def stays_float(self, node: ir.Node) -> bool:
         """Whether the node, which may be prepared by now, stays float."""
-        return self.floating and not (
-            self.unsure
+        return bool(self.bare) and not (
+            self.is_unsure
             and all(
                 self.grid(node, index, weight_axis(node, value)) is not None
                 for index, value in enumerate(node.inputs[:2])
@@ -517,24 +513,25 @@ class _Mender:
         ]
         stayed = pair_ranges(prepared.graph_model)
         ranges = {**stayed, **unquantized.ranges}
-        unquantized = replace(unquantized, ranges=ranges, kept_float=list(kept))
+        unquantized = replace(unquantized, ranges=ranges, kept_float=kept)
         if len(kept) == sum(operator_of(node).is_weighted for node in nodes.values()):
             wider = _widened(prepared.graph_model)
             return _Changes(widened=wider) if wider else Mended(prepared.graph_model, (), unquantized, {})
         bare = without_pairs(prepared.graph_model)
-        placement = place(bare, kept)
         attentions = find_attentions(bare)
-        products = {one.context.outputs[0].name: one.context for one in attentions}
-        plan = plan_migration(_missing_pairs(placement, nodes), ranges)
-        # An attention whose output has no range is quantized in part only; whole in float it is one kernel.
-        if halves := [products[tensor].name or "" for tensor in plan.unsolved if tensor in products]:
-            kept += halves
+        products = {one.context.outputs[0].name: one.context.name or "" for one in attentions}
+        while True:
             placement = place(bare, kept)
-            unquantized.kept_float.extend(halves)
+            wanted = _missing_pairs(placement, nodes)
+            plan = plan_migration(wanted, ranges)
+            # An attention whose output has no range is quantized in part only; whole in float it is one
+            # kernel.
+            halves = [products[tensor] for tensor in plan.unsolved if tensor in products]
+            if not set(halves) - set(kept):
+                break
+            kept += halves
         if lost := _pairs_of_halves(attentions, kept, nodes):
             return _Changes(given_up=lost)
-        wanted = _missing_pairs(placement, nodes)
-        plan = plan_migration(wanted, ranges)
         layers = {edge for edge in wanted.activations if operator_of(nodes[edge.node]).is_weighted}
         missing = frozenset(plan.unsolved)
         if unsolved := sorted(edge.tensor for edge in layers if edge.tensor in missing):
@@ -694,17 +691,7 @@ def _regridded(edge: Edge, ratio: float) -> Finding:
 def _remove_guards(graph_model: ir.Model, ranges: dict[str, float]) -> None:
     """Removes guards against NaN; what takes the place of a tensor gets its range, and its pair."""
     guards = RemoveNanGuardsPass()
-    # The guard of an attention is known by the product that reads it, which reads a pair of it here.
-    pairs = list(_pairs_of_guards(graph_model.graph))
-    for quantize, _, uses in pairs:
-        for reader, index in uses:
-            reader.replace_input_with(index, quantize.inputs[0])
-        quantize.replace_input_with(0, None)
     guards(graph_model)
-    for quantize, dequantize, uses in pairs:
-        quantize.replace_input_with(0, uses[0][0].inputs[uses[0][1]])
-        for reader, index in uses:
-            reader.replace_input_with(index, dequantize.outputs[0])
     for tensor, source in guards.sources.items():
         if source in ranges:
             ranges[tensor] = max(ranges[source], ranges.get(tensor, 0.0))
@@ -714,17 +701,3 @@ def _remove_guards(graph_model: ir.Model, ranges: dict[str, float]) -> None:
             ranges.pop(source, None)
         elif tensor in own:
             ranges.setdefault(source, own[tensor])
-
-
-def _pairs_of_guards(graph: ir.Graph) -> Iterator[tuple[ir.Node, ir.Node, list[tuple[ir.Node, int]]]]:
-    """The pairs that alone read a Where, and who reads each."""
-    for dequantize in graph:
-        quantize = quantizer_before(dequantize)
-        where = made_by(quantize.inputs[0], "Where") if quantize is not None else None
-        if quantize is None or where is None:
-            continue
-        outputs = [node.outputs[0] for node in (where, quantize, dequantize)]
-        uses = [(reader, index) for reader, index in dequantize.outputs[0].uses()]
-        alone = all(len(output.uses()) == 1 for output in outputs[:2])
-        if uses and alone and not any(output.is_graph_output() for output in outputs):
-            yield quantize, dequantize, uses

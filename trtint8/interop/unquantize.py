@@ -641,7 +641,10 @@ class Bounds:
         if operator == "DequantizeLinear":
             return self._dequantized(node)
         if operator in ("Add", "Mul"):
-            return self._product_or_sum(node)
+            (low, high), (other_low, other_high) = (self[value] for value in node.inputs)
+            if operator == "Add":
+                return low + other_low, high + other_high
+            return (0.0, math.inf) if low >= 0 and other_low >= 0 else OPEN
         if (ends := ends_of(node)) is not None:
             (low, high), (least, most) = self[input_at(node, 0)], ends
             # With an end that is computed, and NaN here, the other argument is the result.
@@ -653,12 +656,6 @@ class Bounds:
         if row.values is Values.AVERAGED_WITH_ZEROS or (operator == "Pad" and input_at(node, 2) is None):
             sources.append((0.0, 0.0))
         return min(one[0] for one in sources), max(one[1] for one in sources)
-
-    def _product_or_sum(self, node: ir.Node) -> Ends:
-        (low, high), (other_low, other_high) = (self[value] for value in node.inputs)
-        if node.op_type == "Add":
-            return low + other_low, high + other_high
-        return (0.0, math.inf) if low >= 0 and other_low >= 0 else OPEN
 
     def _dequantized(self, node: ir.Node) -> Ends:
         quantize = quantizer_before(node)

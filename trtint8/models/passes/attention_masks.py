@@ -183,8 +183,11 @@ def _lacks_rank(node: ir.Node) -> bool:
 
 
 def _product_of(where: ir.Node) -> ir.Node | None:
-    """The product that alone reads what a guard makes, as its first operand."""
-    uses = list(where.outputs[0].uses())
+    """The product that alone reads what a guard makes, or its Q/DQ pair, as its first operand."""
+    output, uses = where.outputs[0], list(where.outputs[0].uses())
+    while len(uses) == 1 and operator_of(uses[0][0]).half_of_pair and not output.is_graph_output():
+        output = uses[0][0].outputs[0]
+        uses = list(output.uses())
     if len(uses) != 1 or uses[0][1] != 0 or uses[0][0].op_identifier() != ("", "MatMul", ""):
         return None
     product = uses[0][0]
