@@ -35,9 +35,10 @@ from trtint8.validation.accuracy import (
     SeenSamples,
     ValidatedModel,
 )
-from trtint8.validation.batch import Batch, BatchForm, Outputs, by_sample, count_rows
+from trtint8.validation.batch import Batch, BatchForm, by_sample, count_rows
 from trtint8.validation.budget import Budget, Goal, judged
 from trtint8.validation.class_scores import check_class_folders
+from trtint8.validation.detection.boxes import Outputs
 from trtint8.validation.detection.decoding import may_hold_rows
 from trtint8.validation.detection.layouts import SeenLayouts
 from trtint8.validation.fidelity import FidelityMeter, PicksMeter, figure_of

@@ -21,7 +21,8 @@ from trtint8.models.outputs.picked import (
     sources_inside,
 )
 from trtint8.models.shapes import declared_sizes
-from trtint8.validation.batch import BatchForm, DeclaredShape, Outputs
+from trtint8.validation.batch import BatchForm, DeclaredShape
+from trtint8.validation.detection.boxes import Outputs
 from trtint8.validation.meters import Measurand
 
 
