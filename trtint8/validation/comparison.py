@@ -333,7 +333,7 @@ class OpenModels:
             check_comparable(asked, differing_outputs(got, wanted, declared.shapes), got)
             meters: dict[str | type, Any] = {}
             if figures:
-                fidelity = FidelityMeter(declared.parts, tokens="token_cosine" in figures)
+                fidelity = FidelityMeter(declared.parts, figures)
                 fidelity.add(self._split(all_got), self._split(all_wanted))
                 picks = PicksMeter(declared.shown)
                 picks.add(all_got, all_wanted, rows)

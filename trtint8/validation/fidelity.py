@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from operator import add
@@ -110,7 +110,8 @@ class Figure:
         unit: Its unit.
         digits: How tables show it.
         smaller_is_better: Whether it is an error.
-        is_usual: Whether it is measured for every model.
+        is_usual: Whether it is measured for every model; others are where they were asked for.
+        of_tokens: Whether it needs the cosines of the vectors along the last axis.
     """
 
     name: str
@@ -122,6 +123,7 @@ class Figure:
     digits: str = ".6f"
     smaller_is_better: bool = False
     is_usual: bool = True
+    of_tokens: bool = False
 
     def in_output(self, output: Fidelity) -> float | None:
         """The figure of an output; None where it was not measured."""
@@ -168,6 +170,7 @@ FIGURES = {
             lambda s: s.cosines / s.tokens if s.tokens else None,
             1.0,
             is_usual=False,
+            of_tokens=True,
         ),
     )
 }
@@ -189,12 +192,14 @@ class FidelityMeter(PartsMeter[Floats]):
     Args:
         outputs: The outputs, or parts of them. Of those that are partly copied only the elements count in
             which the two models differ.
-        tokens: Whether to compute ``token_cosine`` as well.
+        asked: Names of the figures that were asked for; those of every model are measured in any case.
     """
 
-    def __init__(self, outputs: Sequence[OutputPart], *, tokens: bool) -> None:
+    def __init__(self, outputs: Sequence[OutputPart], asked: Collection[str] = ()) -> None:
         super().__init__()
-        self._outputs, self._tokens = tuple(outputs), tokens
+        self._outputs = tuple(outputs)
+        self._figures = [name for name, one in FIGURES.items() if one.is_usual or name in asked]
+        self._tokens = any(FIGURES[name].of_tokens for name in self._figures)
 
     def add(self, outputs: Outputs, reference: Outputs) -> None:
         """Adds one batch.
@@ -212,7 +217,7 @@ class FidelityMeter(PartsMeter[Floats]):
         found = []
         for part, sums in zip(self._outputs, np.stack(self._parts, axis=1), strict=True):
             total = Sums.total(sums)
-            figures: dict[str, Any] = {figure.field: figure.of(total) for figure in FIGURES.values()}
+            figures: dict[str, Any] = {FIGURES[name].field: FIGURES[name].of(total) for name in self._figures}
             found.append(Fidelity(part.name, **figures))
         return tuple(found)
 
