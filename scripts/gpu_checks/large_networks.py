@@ -23,6 +23,7 @@ from trtint8 import BuildOptions, Engine, ShapeRange, __version__, build_int8_en
 from trtint8.builder.build import Build
 from trtint8.engine.profiles import Profile
 from trtint8.models.model import load_model, prepare
+from trtint8.models.outputs.joined import OutputPart
 from trtint8.models.serialization import runnable
 from trtint8.models.session import open_graph_model
 from trtint8.runtime.bench import bench
@@ -202,7 +203,7 @@ class Timed:
     def _fidelity(self, path: Path) -> Finding:
         with Engine.load(path) as engine:
             outputs = engine.infer(self._compared)
-        meter = FidelityMeter(tuple(self._reference), tokens=False)
+        meter = FidelityMeter([OutputPart(name, name) for name in self._reference])
         meter.add(outputs, self._reference)
         return Finding({"SQNR dB": meter.value()[0].sqnr_db})
 

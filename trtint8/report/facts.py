@@ -139,42 +139,39 @@ def commands_for_missing(files: ReportFiles, *, model: str | None, with_worst: b
         model: Path of the FP32 model; None where it was not given.
         with_worst: Whether the worst samples are in the report.
     """
-    stem, model_word = files.stem, _quoted(model, _MODEL)
-    table = _name(files, "table", f"{stem}.table.json")
-    engine = _name(files, "engine", f"{stem}.engine")
-    validated = engine if "engine" in files.paths else _name(files, "qdq", f"{stem}.qdq.onnx")
+    model_word = _quoted(model, _MODEL)
+    table, engine = _name(files, "table"), _name(files, "engine")
     commands = []
+
+    def add(purpose: str, line: str, kind: str = "") -> None:
+        commands.append(Command(purpose, f"trtint8 {line}{kind and _name(files, kind)}"))
+
     if files.engine is None:
-        build = f"trtint8 build {model_word} {table} -o {engine}"
-        commands.append(Command("The engine: its size, and which layers really run in INT8.", build))
+        build = f"build {model_word} {table} -o {engine}"
+        add("The engine: its size, and which layers really run in INT8.", build)
     if files.table is None or not files.table.histograms:
         # A cache has no room for histograms.
-        own = shlex.quote(f"{stem}.table.json") if table.endswith(".cache") else table
-        calibrate = f"trtint8 calibrate {model_word} {_DATA} -o {own}{_image_options(files)}"
-        commands.append(Command("A calibration table with histograms: the cards of the tensors.", calibrate))
+        own = shlex.quote(f"{files.stem}.table.json") if table.endswith(".cache") else table
+        calibrate = f"calibrate {model_word} {_DATA} -o {own}{_image_options(files)}"
+        add("A calibration table with histograms: the cards of the tensors.", calibrate)
     if files.accuracy is None:
-        line = (
-            f"trtint8 validate {validated} {_HELDOUT} --reference {model_word} --json > "
-            f"{shlex.quote(f'{stem}.accuracy.json')}"
-        )
-        commands.append(Command("Accuracy on held-out data, beside FP32's.", line))
+        validated = _name(files, "engine" if "engine" in files.paths else "qdq")
+        validate = f"validate {validated} {_HELDOUT} --reference {model_word} --json > "
+        add("Accuracy on held-out data, beside FP32's.", validate, "accuracy")
     if files.sensitivity is None:
-        line = (
-            f"trtint8 sensitivity {model_word} {table} {_HELDOUT} -o "
-            f"{shlex.quote(f'{stem}.sensitivity.json')}"
-        )
-        commands.append(Command("Sensitivity: what each layer costs, and why.", line))
+        measure = f"sensitivity {model_word} {table} {_HELDOUT} -o "
+        add("Sensitivity: what each layer costs, and why.", measure, "sensitivity")
     if files.audit is None:
-        line = f"trtint8 audit {model_word} {table} --gpu {_GPU} --json > {shlex.quote(f'{stem}.audit.json')}"
-        commands.append(Command("What INT8 gains beside FP16 on a GPU, estimated without one.", line))
+        audit = f"audit {model_word} {table} --gpu {_GPU} --json > "
+        add("What INT8 gains beside FP16 on a GPU, estimated without one.", audit, "audit")
     if files.bench is None:
-        line = f"trtint8 bench {engine} --baseline {model_word} --json > {shlex.quote(f'{stem}.bench.json')}"
-        commands.append(Command("Latency, measured on a GPU.", line))
+        bench = f"bench {engine} --baseline {model_word} --json > "
+        add("Latency, measured on a GPU.", bench, "bench")
     if not with_worst:
         sources = " ".join(shlex.quote(path.name) for path in files.paths.values())
-        output = shlex.quote(f"{stem}.html")
-        line = f"trtint8 report {sources} -o {output} --model {model_word} --data {_HELDOUT}"
-        commands.append(Command("The samples on which INT8 differs most from FP32, as pictures.", line))
+        output = shlex.quote(f"{files.stem}.html")
+        report = f"report {sources} -o {output} --model {model_word} --data {_HELDOUT}"
+        add("The samples on which INT8 differs most from FP32, as pictures.", report)
     return tuple(commands)
 
 
@@ -186,23 +183,18 @@ def commands_to_rebuild(files: ReportFiles, *, model: str | None) -> tuple[Comma
         model: Path of the FP32 model; None where it was not given.
     """
     model_word, commands = _quoted(model, _MODEL), []
-    stem = files.stem
-    table = _name(files, "table", f"{stem}.table.json")
-    if files.table is not None:
+    table = _name(files, "table")
+    if files.table is not None and files.table.provenance.model is not None:
         samples = files.table.provenance.samples
         limit = f" --limit {samples}" if samples else ""
         line = (
             f"trtint8 calibrate {model_word} {_DATA} -o {table} --method {files.table.method}{limit}"
             f"{_image_options(files)}"
         )
-        if files.table.provenance.model is not None:
-            commands.append(Command("The calibration table, on the data of this fingerprint", line))
+        commands.append(Command("The calibration table, on the data of this fingerprint", line))
     if files.engine is not None:
-        engine = _name(files, "engine", f"{stem}.engine")
-        source = f"{model_word} {table}"
-        if "qdq" in files.paths:
-            source = _name(files, "qdq", "")
-        line = f"trtint8 build {source} -o {engine} {_build_options(files.engine)}"
+        source = _name(files, "qdq") if "qdq" in files.paths else f"{model_word} {table}"
+        line = f"trtint8 build {source} -o {_name(files, 'engine')} {_build_options(files.engine)}"
         commands.append(Command("The engine, from the files beside it", line))
     return tuple(commands)
 
@@ -226,8 +218,8 @@ def _image_options(files: ReportFiles) -> str:
 
 def list_provenance(files: ReportFiles) -> tuple[tuple[str, str], ...]:
     """Names and values of everything that identifies what was measured."""
-    engine, table, sensitivity = files.engine, files.table, files.sensitivity
-    rows = []
+    engine, table, sensitivity, audit = files.engine, files.table, files.sensitivity, files.audit
+    rows: list[tuple[str, object]] = []
     if engine:
         rows += [
             (title_of(engine.flavor), engine.tensorrt_version),
@@ -237,19 +229,17 @@ def list_provenance(files: ReportFiles) -> tuple[tuple[str, str], ...]:
         ]
     if table:
         by_hand = f", {len(table.overridden)} set by hand" if table.overridden else ""
-        rows.append(("Ranges", f"{counted(len(table.amax), 'tensor')}, {table.method}{by_hand}"))
-        if table.provenance.samples:
-            rows.append(("Calibration samples", f"{table.provenance.samples:,}"))
-        made_with = ", ".join(f"{tool} {version}" for tool, version in table.provenance.versions.items())
-        if made_with:
-            rows.append(("Calibrated with", made_with))
-    if files.calibrated_inputs:
-        rows.append(("Preprocessing of the calibration", str(files.calibrated_inputs)))
+        source = table.provenance
+        rows += [
+            ("Ranges", f"{counted(len(table.amax), 'tensor')}, {table.method}{by_hand}"),
+            ("Calibration samples", source.samples and f"{source.samples:,}"),
+            ("Calibrated with", ", ".join(f"{tool} {version}" for tool, version in source.versions.items())),
+        ]
+    rows.append(("Preprocessing of the calibration", files.calibrated_inputs))
     if files.accuracy:
         measured = f"{files.accuracy.judged}, {counted(files.accuracy.samples, 'sample', ',')}"
         rows.append(("Accuracy measured with", measured))
-    if files.audit:
-        audit = files.audit
+    if audit:
         builder = f"{title_of(audit.flavor)} {audit.tensorrt_version}"
         rows.append(("Audited with", f"{builder}, compute capability {audit.compute_capability}"))
     if sensitivity:
@@ -257,15 +247,15 @@ def list_provenance(files: ReportFiles) -> tuple[tuple[str, str], ...]:
         rows.append(("Sensitivity measured with", f"{sensitivity.samples_text}{certain}"))
         rows += [("Picks that change", picks_note(picks)) for picks in sensitivity.picks_changed]
     fingerprints = {
-        "model": engine.model_fingerprint if engine else (table.provenance.model if table else None),
-        "calibration table": table.fingerprint if table else (engine.table_fingerprint if engine else None),
-        "calibration data": table.provenance.data if table else None,
-        "sensitivity's data": sensitivity.data_fingerprint if sensitivity else None,
-        "engine file (SHA-256)": engine.plan_sha256 if engine else None,
+        "model": engine.model_fingerprint if engine else table and table.provenance.model,
+        "calibration table": table.fingerprint if table else engine and engine.table_fingerprint,
+        "calibration data": table and table.provenance.data,
+        "sensitivity's data": sensitivity and sensitivity.data_fingerprint,
+        "engine file (SHA-256)": engine and engine.plan_sha256,
     }
-    rows += [(f"Fingerprint of the {name}", value) for name, value in fingerprints.items() if value]
+    rows += [(f"Fingerprint of the {name}", value) for name, value in fingerprints.items()]
     rows.append(("Files", ", ".join(path.name for path in files.paths.values())))
-    return tuple(rows)
+    return tuple((name, str(value)) for name, value in rows if value)
 
 
 def find_mismatches(
@@ -289,27 +279,28 @@ def find_mismatches(
     Returns:
         One sentence per mismatch.
     """
-    engine, table, sensitivity, accuracy = files.engine, files.table, files.sensitivity, files.accuracy
-    named = {
-        "the engine": engine.model_fingerprint if engine else None,
+    engine, table, sensitivity = files.engine, files.table, files.sensitivity
+    accuracy, audit = files.accuracy, files.audit
+    models = {
+        "the engine": engine and engine.model_fingerprint,
         "the Q/DQ model": qdq_fingerprint,
-        "the calibration table": table.provenance.model if table else None,
-        "the sensitivity": sensitivity.model_fingerprint if sensitivity else None,
-        "the audit": files.audit.model_fingerprint if files.audit else None,
-        "the FP32 model of the accuracy": accuracy.reference_fingerprint if accuracy else None,
+        "the calibration table": table and table.provenance.model,
+        "the sensitivity": sensitivity and sensitivity.model_fingerprint,
+        "the audit": audit and audit.model_fingerprint,
+        "the FP32 model of the accuracy": accuracy and accuracy.reference_fingerprint,
         "the FP32 model given": model_fingerprint,
     }
-    models = {name: origins.get(of, of) if of else None for name, of in named.items()}
+    models = {name: origins.get(of, of) if of else None for name, of in models.items()}
     tables = {
-        "the calibration table": table.fingerprint if table else None,
-        "the engine": engine.table_fingerprint if engine else None,
-        "the sensitivity": sensitivity.table_fingerprint if sensitivity else None,
-        "the audit": files.audit.table_fingerprint if files.audit else None,
+        "the calibration table": table and table.fingerprint,
+        "the engine": engine and engine.table_fingerprint,
+        "the sensitivity": sensitivity and sensitivity.table_fingerprint,
+        "the audit": audit and audit.table_fingerprint,
     }
     builds = {
-        "the engine": (engine.qdq_fingerprint or engine.plan_sha256) if engine else None,
+        "the engine": engine and (engine.qdq_fingerprint or engine.plan_sha256),
         "the Q/DQ model": None if engine else qdq_fingerprint,
-        "the accuracy": accuracy.judged_fingerprint if accuracy else None,
+        "the accuracy": accuracy and accuracy.judged_fingerprint,
     }
     unused = [] if table_was_used else [_UNUSED_TABLE]
     return (
@@ -320,7 +311,7 @@ def find_mismatches(
     )
 
 
-def _differing(fingerprints: dict[str, str | None], kind: str) -> list[str]:
+def _differing(fingerprints: Mapping[str, object], kind: str) -> list[str]:
     """One sentence for each file with another fingerprint than the first; ``kind`` says what of."""
     known = {name: value for name, value in fingerprints.items() if value}
     names = list(known)
@@ -349,9 +340,10 @@ def _build_options(engine: EngineInfo) -> str:
     return " ".join(options)
 
 
-def _name(files: ReportFiles, kind: str, otherwise: str) -> str:
-    """The name of a file, quoted for a shell; ``otherwise`` where there is no such file."""
-    return shlex.quote(files.paths[kind].name if kind in files.paths else otherwise)
+def _name(files: ReportFiles, kind: str) -> str:
+    """The name of a file, or the one that it would have, quoted for a shell."""
+    ending = {"engine": "engine", "qdq": "qdq.onnx"}.get(kind, f"{kind}.json")
+    return shlex.quote(files.paths[kind].name if kind in files.paths else f"{files.stem}.{ending}")
 
 
 def _quoted(path: str | None, otherwise: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -25,6 +25,7 @@ from calibrators.progress import progress_bar
 from trtint8.models.outputs.joined import OutputPart, split_outputs
 from trtint8.validation.accuracy import VALIDATED, Runner, ValidatedModel
 from trtint8.validation.batch import BatchForm, count_rows
+from trtint8.validation.detection.boxes import Outputs
 
 #: Longest side of a picture in a page, in pixels; larger pictures are reduced.
 LONGEST = 160
@@ -94,8 +95,6 @@ def _round_to_bytes(values: Floats) -> NDArray[np.uint8]:
 
 #: How many samples are kept.
 COUNT = 20
-
-_Outputs = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
@@ -250,8 +249,8 @@ def find_worst(
 
 
 def measure_batch(
-    wanted: _Outputs,
-    got: _Outputs,
+    wanted: Outputs,
+    got: Outputs,
     labels: NDArray[np.int64] | None,
     rows: int,
     *,
@@ -338,7 +337,7 @@ def compare_answers(wanted: Array, got: Array) -> Answers:
     return Answers((own, other), first, second, flipped)
 
 
-def _floats(outputs: _Outputs) -> list[str]:
+def _floats(outputs: Outputs) -> list[str]:
     """Names of the outputs of a floating-point type; all names where there are none."""
     return [name for name, array in outputs.items() if is_float(array.dtype)] or list(outputs)
 

@@ -13,6 +13,7 @@ import numpy as np
 from calibrators.data.feeds import Array, FeedDict, batch_rows, is_float
 from calibrators.data.inputs import shape_text
 from calibrators.data.samples import numbered
+from trtint8.validation.detection.boxes import Outputs
 from trtint8.validation.detection.decoding import (
     Activation,
     Grid,
@@ -42,9 +43,6 @@ _LARGE, _OFF_CENTRE = 16.0, 0.75
 
 #: The shape that a model declares for an output: None for a dimension, or for the rank, that is not fixed.
 DeclaredShape: TypeAlias = tuple[int | None, ...] | None
-
-#: Output name to array.
-Outputs = Mapping[str, Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +79,7 @@ def count_rows(feed: FeedDict, outputs: Outputs) -> int:
     return batch_rows(feed) or (len(first) if first.ndim else 1)
 
 
-def copied(arrays: Mapping[str, Array]) -> dict[str, Array]:
+def copied(arrays: Outputs) -> dict[str, Array]:
     """Arrays for a function of the user's, which may compute in place.
 
     Read-only views would not do: PyTorch writes into them all the same, and compiled code often refuses them.

@@ -35,9 +35,10 @@ from trtint8.validation.accuracy import (
     SeenSamples,
     ValidatedModel,
 )
-from trtint8.validation.batch import Batch, BatchForm, Outputs, by_sample, count_rows
+from trtint8.validation.batch import Batch, BatchForm, by_sample, count_rows
 from trtint8.validation.budget import Budget, Goal, judged
 from trtint8.validation.class_scores import check_class_folders
+from trtint8.validation.detection.boxes import Outputs
 from trtint8.validation.detection.decoding import may_hold_rows
 from trtint8.validation.detection.layouts import SeenLayouts
 from trtint8.validation.fidelity import FidelityMeter, PicksMeter, figure_of
@@ -327,7 +328,7 @@ class OpenModels:
             check_comparable(asked, differing_outputs(got, wanted, declared.shapes), got)
             meters: dict[str | type, Any] = {}
             if figures:
-                fidelity = FidelityMeter(declared.parts, tokens="token_cosine" in figures)
+                fidelity = FidelityMeter(declared.parts, figures)
                 fidelity.add(self._split(all_got), self._split(all_wanted))
                 picks = PicksMeter(declared.shown)
                 picks.add(all_got, all_wanted, rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from operator import add
@@ -21,6 +21,7 @@ from calibrators.operators import Shown
 from trtint8.models.outputs.joined import OutputPart
 from trtint8.models.outputs.picked import ShownPicks
 from trtint8.validation.batch import Batch, BatchForm, by_sample
+from trtint8.validation.detection.boxes import Outputs
 from trtint8.validation.meters import DECIBELS, Answers, Measurand, PartsMeter, SumsMeter
 from trtint8.validation.significance import SameAnswer
 
@@ -109,7 +110,8 @@ class Figure:
         unit: Its unit.
         digits: How tables show it.
         smaller_is_better: Whether it is an error.
-        is_usual: Whether it is measured for every model.
+        is_usual: Whether it is measured for every model; others are where they were asked for.
+        of_tokens: Whether it needs the cosines of the vectors along the last axis.
     """
 
     name: str
@@ -121,6 +123,7 @@ class Figure:
     digits: str = ".6f"
     smaller_is_better: bool = False
     is_usual: bool = True
+    of_tokens: bool = False
 
     def in_output(self, output: Fidelity) -> float | None:
         """The figure of an output; None where it was not measured."""
@@ -167,6 +170,7 @@ FIGURES = {
             lambda s: s.cosines / s.tokens if s.tokens else None,
             1.0,
             is_usual=False,
+            of_tokens=True,
         ),
     )
 }
@@ -188,14 +192,16 @@ class FidelityMeter(PartsMeter[Floats]):
     Args:
         outputs: The outputs, or parts of them. Of those that are partly copied only the elements count in
             which the two models differ.
-        tokens: Whether to compute ``token_cosine`` as well.
+        asked: Names of the figures that were asked for; those of every model are measured in any case.
     """
 
-    def __init__(self, outputs: Sequence[OutputPart], *, tokens: bool) -> None:
+    def __init__(self, outputs: Sequence[OutputPart], asked: Collection[str] = ()) -> None:
         super().__init__()
-        self._outputs, self._tokens = tuple(outputs), tokens
+        self._outputs = tuple(outputs)
+        self._figures = [name for name, one in FIGURES.items() if one.is_usual or name in asked]
+        self._tokens = any(FIGURES[name].of_tokens for name in self._figures)
 
-    def add(self, outputs: Mapping[str, Array], reference: Mapping[str, Array]) -> None:
+    def add(self, outputs: Outputs, reference: Outputs) -> None:
         """Adds one batch.
 
         Args:
@@ -211,7 +217,7 @@ class FidelityMeter(PartsMeter[Floats]):
         found = []
         for part, sums in zip(self._outputs, np.stack(self._parts, axis=1), strict=True):
             total = Sums.total(sums)
-            figures: dict[str, Any] = {figure.field: figure.of(total) for figure in FIGURES.values()}
+            figures: dict[str, Any] = {FIGURES[name].field: FIGURES[name].of(total) for name in self._figures}
             found.append(Fidelity(part.name, **figures))
         return tuple(found)
 
@@ -376,7 +382,7 @@ class PicksMeter:
         """The same meter, which has counted nothing."""
         return PicksMeter(self.shown)
 
-    def add(self, outputs: Mapping[str, Array], reference: Mapping[str, Array], rows: int) -> None:
+    def add(self, outputs: Outputs, reference: Outputs, rows: int) -> None:
         """Adds one batch.
 
         Args:
@@ -419,9 +425,6 @@ _NORMALIZED = 1.5
 #: The largest value of a dark image, for which an output from 0 to 255 may be as close to zero.
 _BRIGHT = 16
 
-#: What messages call the labels.
-_LABELS = "the labels"
-
 
 def psnr(name: str, output: str, form: BatchForm) -> Measurand:
     """The peak signal-to-noise ratio of an output, as the mean over samples, or pooled.
@@ -450,18 +453,45 @@ def psnr(name: str, output: str, form: BatchForm) -> Measurand:
             "compare with the float model"
         )
     with_labels = labels is not None and labels.shape == own.shape and not form.has_class_indices
-    against = "the labels" if with_labels else "FP32"
+    source = "the labels" if with_labels else "FP32"
+    level = noise_level if pooled else mean_level
+
+    def measure(batch: Batch) -> _PsnrMeter:
+        target = batch.labels if with_labels and batch.labels is not None else batch.reference[output]
+        wanted = target.astype(np.float64)
+        _check_finite(name, wanted, batch, source if with_labels else f"FP32's output '{output}'")
+        if target.dtype == np.uint8 and with_labels:
+            _check_scale(name, output, wanted, batch)
+        squares = _squares(by_sample(wanted - batch.outputs[output].astype(np.float64), batch.rows))
+        sums = squares if pooled else _levels(squares)
+        return _PsnrMeter(level, [sums], batch.rows, extents=[_extent(wanted, target.dtype)])
+
+    def check_labels(batch: Batch, _form: BatchForm) -> None:
+        if with_labels and batch.labels is not None:
+            _check_finite(name, batch.labels.astype(np.float64), batch, source)
+
+    def same_for_all(
+        parts: Sequence[tuple[Floats, _Extent]], reference: float, _different: NDArray[np.intp]
+    ) -> SameAnswer:
+        """The level of the mean of all values, everywhere."""
+        sums, extents = zip(*parts, strict=True)
+        total, squares, count = np.concatenate(sums).T
+        mean = total.sum() / max(1.0, count.sum())
+        errors = np.stack([squares - 2 * mean * total + mean * mean * count, count], axis=1)
+        value = _peak_level(extents) + float(level((errors if pooled else _levels(errors)).sum(axis=0)))
+        return SameAnswer(value, reference > value)
+
     return Measurand(
         name,
         not with_labels,
-        partial(_PsnrMeter, noise_level if pooled else mean_level),
-        partial(_measure, name, output, with_labels, pooled),
-        title=f"{'pooled ' if pooled else ''}PSNR of '{output}' against {against}",
+        partial(_PsnrMeter, level),
+        measure,
+        title=f"{'pooled ' if pooled else ''}PSNR of '{output}' against {source}",
         unit=DECIBELS,
         perfect=None if with_labels else math.inf,
         output=output,
-        check_labels=partial(_check_labels, name, with_labels),
-        answers=Answers(_answers, partial(_same_level, pooled)) if with_labels else None,
+        check_labels=check_labels,
+        answers=Answers(_answers, same_for_all) if with_labels else None,
     )
 
 
@@ -519,20 +549,13 @@ class _PsnrMeter(SumsMeter):
     """What each sample adds to the metric, and the extent of the values that were wanted.
 
     Args:
-        function: The level by totals: of squared errors and of elements, or of levels and of samples.
-        parts: The sums of each batch.
-        rows: Number of samples of the batch.
+        sums: What :class:`~trtint8.validation.meters.SumsMeter` takes: squared errors and elements, or levels
+            and samples.
         extents: The smallest and the largest value that was wanted in each batch, and whether they are uint8.
     """
 
-    def __init__(
-        self,
-        function: Callable[[Floats], Floats],
-        parts: Sequence[Floats] = (),
-        rows: int | None = None,
-        extents: Sequence[_Extent] = (),
-    ) -> None:
-        super().__init__(function, parts, rows)
+    def __init__(self, *sums: Any, extents: Sequence[_Extent] = ()) -> None:
+        super().__init__(*sums)
         self._extents = list(extents)
 
     def merge(self, other: PartsMeter[Floats]) -> None:
@@ -565,38 +588,6 @@ def _answers(batch: Batch) -> tuple[Floats, _Extent]:
     assert batch.labels is not None
     wanted = by_sample(batch.labels.astype(np.float64), batch.rows)
     return np.column_stack([wanted.sum(axis=1), _squares(wanted)]), _extent(wanted, batch.labels.dtype)
-
-
-def _same_level(
-    pooled: bool,
-    parts: Sequence[tuple[Floats, _Extent]],
-    reference: float,
-    _different: NDArray[np.intp],
-) -> SameAnswer:
-    """The level of the mean of all values, everywhere."""
-    sums, extents = zip(*parts, strict=True)
-    total, squares, count = np.concatenate(sums).T
-    mean = total.sum() / max(1.0, count.sum())
-    errors = np.stack([squares - 2 * mean * total + mean * mean * count, count], axis=1)
-    level = noise_level(errors.sum(axis=0)) if pooled else mean_level(_levels(errors).sum(axis=0))
-    value = _peak_level(extents) + float(level)
-    return SameAnswer(value, reference > value)
-
-
-def _measure(name: str, output: str, with_labels: bool, pooled: bool, batch: Batch) -> _PsnrMeter:
-    target = batch.labels if with_labels and batch.labels is not None else batch.reference[output]
-    wanted = target.astype(np.float64)
-    _check_finite(name, wanted, batch, _LABELS if with_labels else f"FP32's output '{output}'")
-    if target.dtype == np.uint8 and with_labels:
-        _check_scale(name, output, wanted, batch)
-    squares = _squares(by_sample(wanted - batch.outputs[output].astype(np.float64), batch.rows))
-    function, sums = (noise_level, squares) if pooled else (mean_level, _levels(squares))
-    return _PsnrMeter(function, [sums], batch.rows, [_extent(wanted, target.dtype)])
-
-
-def _check_labels(name: str, with_labels: bool, batch: Batch, _form: BatchForm) -> None:
-    if with_labels and batch.labels is not None:
-        _check_finite(name, batch.labels.astype(np.float64), batch, _LABELS)
 
 
 def _check_finite(name: str, wanted: Floats, batch: Batch, source: str) -> None:

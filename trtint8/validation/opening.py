@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -65,7 +65,7 @@ from trtint8.models.session import ModelSession, StoppableRuns, open_graph_model
 from trtint8.models.states import with_recorded_states
 from trtint8.runtime.bindings import NO_CODE, LoadingOptions
 from trtint8.runtime.engine import Engine
-from trtint8.validation.accuracy import Runner, ValidatedModel
+from trtint8.validation.accuracy import ValidatedModel
 from trtint8.validation.comparison import OpenModels
 from trtint8.validation.metrics import Metric
 from trtint8.validation.output_shapes import DeclaredOutputs
@@ -204,9 +204,7 @@ class RunningReference:
     def __enter__(self) -> RunningReference:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._is_asked = True
         if kind is not None and self._runs is not None:
             self._runs.stop()
@@ -409,7 +407,6 @@ def open_validated(name: str, model: ModelSource, setting: Setting) -> Iterator[
     )
     yield _validated(
         setting,
-        runs.run,
         {spec.name: spec.dtype for spec in loaded.inputs},
         runs.outputs,
         ValidatedModel(
@@ -453,7 +450,7 @@ def _open_engine(name: str, plan: Path, setting: Setting) -> Iterator[ValidatedM
             )
         inside = debug.inside if debug else {}
         found = ValidatedModel(name, infer, description, further, inside)
-        yield _validated(setting, infer, dtypes, names, found, scales)
+        yield _validated(setting, dtypes, names, found, scales)
 
 
 def _open_model(name: str, loaded: Model, whose: str, setting: Setting) -> ValidatedModel:
@@ -485,7 +482,6 @@ def _open_model(name: str, loaded: Model, whose: str, setting: Setting) -> Valid
         opened = open_model(loaded, further, threads=threads, rows=rows)
     return _validated(
         setting,
-        opened.run,
         {spec.name: spec.dtype for spec in loaded.inputs},
         [output for output in opened.output_names if output not in further],
         ValidatedModel(name, opened.run, description, further, inside, half=half),
@@ -596,7 +592,6 @@ def _int8_scales(engine: Engine, plan: Path) -> dict[str, np.float32]:
 
 def _validated(
     setting: Setting,
-    run: Runner,
     dtypes: Mapping[str, np.dtype[Any]],
     names: Sequence[str],
     found: ValidatedModel,
@@ -606,11 +601,10 @@ def _validated(
 
     Args:
         setting: What is the same for all models.
-        run: Runs the model on feeds of its own input types; outputs come in the order of ``names``, and what
-            it gives further behind them.
         dtypes: The model's input types, by name.
         names: Names of the model's outputs, in its own order.
-        found: The model as it is.
+        found: The model as it is: it takes feeds of its own input types, and gives its outputs in the order
+            of ``names``.
         scales: The scales of inputs that are INT8 where the reference's are floating-point.
 
     Raises:
@@ -629,7 +623,7 @@ def _validated(
             )
 
     def run_converted(feed: FeedDict) -> list[Array]:
-        arrays = run(as_fed(feed, dtypes, scales))
+        arrays = found.run(as_fed(feed, dtypes, scales))
         given = dict(zip((*names, *found.further), arrays, strict=True))
         return [given[output] for output in (*output_names, *found.further)]
 

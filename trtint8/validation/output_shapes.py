@@ -21,7 +21,8 @@ from trtint8.models.outputs.picked import (
     sources_inside,
 )
 from trtint8.models.shapes import declared_sizes
-from trtint8.validation.batch import BatchForm, DeclaredShape, Outputs
+from trtint8.validation.batch import BatchForm, DeclaredShape
+from trtint8.validation.detection.boxes import Outputs
 from trtint8.validation.meters import Measurand
 
 
@@ -72,7 +73,7 @@ class DeclaredOutputs:
         parts = output_parts(giving(given, (name for name in names if name not in left)))
         sources = sources_inside(graph_model, picks)
         cached = cached_outputs(graph_model)
-        shapes = declared_shapes(graph_model)
+        shapes = {str(value.name): declared_sizes(value) for value in graph_model.graph.outputs}
         return cls(shapes, parts, picks.outputs, sources, left_out, cached, further=sources)
 
     @property
@@ -92,18 +93,6 @@ class DeclaredOutputs:
             without_samples: What :func:`outputs_without_samples` finds.
         """
         return BatchForm.of(outputs, labels, rows, without_samples, self.picked, self.cached, self.shapes)
-
-
-def declared_shapes(graph_model: ir.Model) -> dict[str, DeclaredShape]:
-    """The shapes that a model declares for its outputs.
-
-    Args:
-        graph_model: The model.
-
-    Returns:
-        Output name to shape.
-    """
-    return {str(value.name): declared_sizes(value) for value in graph_model.graph.outputs}
 
 
 def outputs_without_samples(

@@ -25,6 +25,7 @@ from trtint8.arithmetic.storage import InnerTensor, inner_tensors
 from trtint8.models.graph import graph_values, is_constant
 from trtint8.models.model import Model
 from trtint8.models.outputs.joined import inferred_copy
+from trtint8.validation.detection.boxes import Outputs
 from trtint8.validation.fidelity import Sums, in_blocks, inner_product
 from trtint8.validation.meters import PartsMeter
 
@@ -140,7 +141,7 @@ class TensorMeter(PartsMeter[Floats]):
         self._left_out = {name: reasons.get(name, other_reason) for name in wanted if name not in given}
         self._given = given
 
-    def add(self, values: Mapping[str, Array], reference: Mapping[str, Array]) -> None:
+    def add(self, values: Outputs, reference: Outputs) -> None:
         """Adds one batch.
 
         Args:

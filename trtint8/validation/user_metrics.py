@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError, UnsupportedError, counted, failures_named
-from trtint8.validation.batch import Batch, Outputs, copied
+from trtint8.validation.batch import Batch, copied
+from trtint8.validation.detection.boxes import Outputs
 from trtint8.validation.meters import Measurand, SumsMeter, mean
 
 

@@ -26,11 +26,11 @@ from trtint8.validation.fidelity import (
 )
 
 
-def measured(*batches, tokens=False):
+def measured(*batches, asked=()):
     """The fidelity of ``y`` over batches of (output, reference), each measured by a meter of its own."""
-    meter = FidelityMeter([OutputPart("y", "y")], tokens=tokens)
+    meter = FidelityMeter([OutputPart("y", "y")], asked)
     for output, reference in batches:
-        one = FidelityMeter([OutputPart("y", "y")], tokens=tokens)
+        one = FidelityMeter([OutputPart("y", "y")], asked)
         one.add({"y": np.asarray(output, np.float32)}, {"y": np.asarray(reference, np.float32)})
         meter.merge(one)
     (found,) = meter.value()
@@ -49,8 +49,8 @@ def test_batches_do_not_matter():
     random = np.random.default_rng(0)
     reference = random.standard_normal((6, 4))
     output = reference + 0.1 * random.standard_normal((6, 4))
-    whole = measured((output, reference), tokens=True)
-    parts = measured(*((output[i : i + 2], reference[i : i + 2]) for i in (0, 2, 4)), tokens=True)
+    whole = measured((output, reference), asked=["token_cosine"])
+    parts = measured(*((output[i : i + 2], reference[i : i + 2]) for i in (0, 2, 4)), asked=["token_cosine"])
     for name in ("sqnr_db", "cosine", "max_error", "token_cosine"):
         assert getattr(parts, name) == pytest.approx(getattr(whole, name), rel=1e-12)
 
@@ -65,8 +65,8 @@ def test_equal_outputs_and_zeros():
 
 def test_vectors_along_the_last_axis_count_alike():
     output, reference = [[[1.0, 0.0], [5.0, 5.0]]], [[[0.0, 1.0], [1.0, 1.0]]]
-    assert measured((output, reference), tokens=True).token_cosine == pytest.approx(0.5)
-    assert measured(([1.0, 2.0], [1.0, 2.0]), tokens=True).token_cosine is None
+    assert measured((output, reference), asked=["token_cosine"]).token_cosine == pytest.approx(0.5)
+    assert measured(([1.0, 2.0], [1.0, 2.0]), asked=["token_cosine"]).token_cosine is None
     rows = row_cosines(np.array([[0.0, 0], [0, 0], [2, 0]]), np.array([[0.0, 0], [1, 0], [1, 0]]))
     assert rows.tolist() == [1.0, 0.0, 1.0]
 
@@ -97,7 +97,7 @@ def test_every_figure_is_documented(figure):
 
 
 def test_an_output_that_a_model_does_not_give():
-    meter = FidelityMeter([OutputPart("a", "a"), OutputPart("b", "b")], tokens=False)
+    meter = FidelityMeter([OutputPart("a", "a"), OutputPart("b", "b")])
     meter.add({"a": np.ones((2, 3))}, {"a": np.ones((2, 3)), "b": np.ones((2, 3))})
     first, second = meter.value()
     assert first.sqnr_db == math.inf and first.cosine == pytest.approx(1)

@@ -14,7 +14,7 @@ from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.validation.small_models import scaled
 from trtint8.models.model import load_model
 from trtint8.validation.accuracy import accuracy_rows
-from trtint8.validation.output_shapes import declared_shapes, differing_outputs, outputs_without_samples
+from trtint8.validation.output_shapes import DeclaredOutputs, differing_outputs, outputs_without_samples
 
 
 def boxes_above(limit):
@@ -41,7 +41,10 @@ def validated(**options):
 
 
 def test_shapes_differ_only_where_they_are_not_fixed():
-    assert declared_shapes(load_model(boxes_above(1.0)).graph_model) == {"boxes": (None, 4), "sum": ()}
+    assert DeclaredOutputs.of(load_model(boxes_above(1.0)).graph_model).shapes == {
+        "boxes": (None, 4),
+        "sum": (),
+    }
     got, wanted = {"y": np.zeros((2, 4))}, {"y": np.zeros((3, 4))}
     assert differing_outputs(got, wanted, {"y": (None, 4)}) == {"y"}
     assert differing_outputs(got, wanted, {"y": None}) == {"y"}

@@ -22,9 +22,9 @@ from calibrators.data.feeds import Array, Floats
 from calibrators.data.images.true_boxes import NO_BOX
 from calibrators.errors import Argument, CalibrationDataError, UnsupportedError, counted
 from calibrators.imports import install_command
-from trtint8.validation.batch import ArrayForm, Batch, BatchForm, Outputs, copied
+from trtint8.validation.batch import ArrayForm, Batch, BatchForm, copied
 from trtint8.validation.class_scores import share
-from trtint8.validation.detection.boxes import Decode, box_overlaps, found_tables, given_tables
+from trtint8.validation.detection.boxes import Decode, Outputs, box_overlaps, found_tables, given_tables
 from trtint8.validation.detection.layouts import LAYOUTS, reading_of
 from trtint8.validation.meters import (
     NOTHING_FOUND,
@@ -91,8 +91,8 @@ class MeanAveragePrecision:
 
     def update(
         self,
-        feeds: Mapping[str, Array],
-        outputs: Mapping[str, Array],
+        feeds: Outputs,
+        outputs: Outputs,
         labels: Array | None,  # noqa: ARG002  # named as in the protocol
     ) -> None:
         """Adds one batch.

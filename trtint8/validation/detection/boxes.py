@@ -15,6 +15,9 @@ from calibrators.data.feeds import Array, Floats, batch_rows
 from calibrators.data.inputs import shape_text
 from calibrators.errors import Argument, CalibrationDataError, counted, failures_named
 
+#: Name to array, as of the outputs of a model.
+Outputs = Mapping[str, Array]
+
 #: The most boxes of an image that are kept, those of the highest scores: ultralytics' limit.
 MOST_BOXES = 300
 
@@ -86,12 +89,10 @@ class Truth(NamedTuple):
 
 
 #: Turns a batch's outputs into one entry per image: :class:`Detections`, or a tuple of the same fields.
-Decode = Callable[[Mapping[str, Array]], Sequence[tuple[ArrayLike, ArrayLike, ArrayLike]]]
+Decode = Callable[[Outputs], Sequence[tuple[ArrayLike, ArrayLike, ArrayLike]]]
 
 
-def found_tables(
-    metric: str, decode: Decode, outputs: Mapping[str, Array], feeds: Mapping[str, Array]
-) -> list[Floats]:
+def found_tables(metric: str, decode: Decode, outputs: Outputs, feeds: Outputs) -> list[Floats]:
     """The detections of each image of a batch.
 
     Args:
@@ -145,7 +146,7 @@ def given_tables(truth: object) -> list[Floats]:
     return tables
 
 
-def _is_one_image(feeds: Mapping[str, Array]) -> bool:
+def _is_one_image(feeds: Outputs) -> bool:
     """Whether a feed is one image, 3 x height x width: torchvision's detectors have no batch axis."""
     return all(array.ndim == 3 and len(array) == 3 for array in feeds.values())
 

@@ -5,14 +5,14 @@ Scores may have a background class, or be logits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
 
 from calibrators.data.feeds import Array, Floats, is_float
-from trtint8.validation.detection.boxes import Detections, suppress
+from trtint8.validation.detection.boxes import Detections, Outputs, suppress
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ def grid_of_classes(shape: Sequence[int | str | None], classes: int) -> Grid | N
     return None
 
 
-def mask_count(outputs: Mapping[str, Array]) -> int:
+def mask_count(outputs: Outputs) -> int:
     """How many masks a network mixes, if one of its outputs holds these: (N, masks, height, width).
 
     Args:

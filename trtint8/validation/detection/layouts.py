@@ -17,8 +17,8 @@ import numpy as np
 
 from calibrators.data.feeds import Array
 from calibrators.errors import Argument, CalibrationDataError
-from trtint8.validation.batch import ArrayForm, BatchForm, Outputs
-from trtint8.validation.detection.boxes import Detections
+from trtint8.validation.batch import ArrayForm, BatchForm
+from trtint8.validation.detection.boxes import Detections, Outputs
 from trtint8.validation.detection.decoding import (
     BOX_FIRST,
     CLASS_FIRST,
