@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -22,7 +21,6 @@ from calibrators.errors import CalibrationDataError
 from calibrators.host.session import available_threads
 from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.models.shapes import declared_sizes, open_inputs
-from trtint8.quantization.placement import Placement
 from trtint8.sensitivity.effects import ALL, ONLY, Draw, EffectMeter, draw, output_scales, share_to_draw
 from trtint8.sensitivity.error_network import ErrorNetwork, Responses
 from trtint8.sensitivity.gradients.rule import NoGradientError
@@ -135,10 +133,9 @@ class QuickNetwork:
         # The largest one first: to open it takes several times what stays of it.
         self._errors.open(threads, runs_at_once)
         if self._int8 is None:
-            placement = self._quantizer.placement
-            self._int8 = self._quantized(placement, threads)
+            self._int8 = self._quantized(self._quantizer, threads)
             self._alone = {
-                name: self._quantized(_only(placement, name), threads) for name in self._errors.picking
+                name: self._quantized(self._quantizer.only([name]), threads) for name in self._errors.picking
             }
             if self._share < 1:
                 self._float = open_graph_model(self._graph_model, threads=threads)
@@ -150,9 +147,9 @@ class QuickNetwork:
             return 1.0
         return share_to_draw(self._samples, self._errors.sample_size)
 
-    def _quantized(self, placement: Placement, threads: int | None) -> ModelSession:
-        """Opens the network with the edges of a placement in INT8."""
-        quantized = quantized_network(self._graph_model, replace(self._quantizer, placement=placement))
+    def _quantized(self, quantizer: Quantizer, threads: int | None) -> ModelSession:
+        """Opens the network in INT8."""
+        quantized = quantized_network(self._graph_model, quantizer)
         return open_graph_model(quantized, threads=threads, used_up=True)
 
     def begin(self, feed: FeedDict) -> tuple[Tensors, int, float]:
@@ -399,15 +396,6 @@ class QuickNetwork:
         if not self._errors.splits:
             return [slice(None)]
         return even_parts(rows, size * self._runs_at_once, self._runs_at_once)
-
-
-def _only(placement: Placement, layer: str) -> Placement:
-    """The edges of one layer."""
-    activations, weights = (
-        tuple(edge for edge in edges if edge.node == layer)
-        for edges in (placement.activations, placement.weights)
-    )
-    return replace(placement, activations=activations, weights=weights)
 
 
 def _taken(arrays: FeedDict, part: slice | NDArray[np.int64]) -> Tensors:
