@@ -21,7 +21,16 @@ from calibrators.errors import CalibrationDataError
 from calibrators.host.session import available_threads
 from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.models.shapes import declared_sizes, open_inputs
-from trtint8.sensitivity.effects import ALL, ONLY, Draw, EffectMeter, draw, output_scales, share_to_draw
+from trtint8.sensitivity.effects import (
+    ALL,
+    ONLY,
+    Draw,
+    EffectMeter,
+    draw,
+    output_scales,
+    share_to_draw,
+    variants_of,
+)
 from trtint8.sensitivity.error_network import ErrorNetwork, Responses
 from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.local import LocalMeter, LocalNetwork
@@ -164,8 +173,8 @@ class QuickNetwork:
 
         Raises:
             NoGradientError: The gradient of an operator is not known, the samples of the batch cannot be told
-                apart, or gradients predict far more noise than there is, or noise that is not finite.
-            CalibrationDataError: ONNX Runtime fails on the batch.
+                apart, or gradients predict far more noise than there is.
+            CalibrationDataError: ONNX Runtime fails on the batch, or gradients are not finite.
         """
         self._adapt(feed)
         rows = batch_rows(feed) or 1
@@ -178,19 +187,22 @@ class QuickNetwork:
         self._open(feed)
         size = min(self._errors.samples_per_run, _TIMED_SAMPLES)
         first = _taken(feed, slice(size * self._runs_at_once)) if self._errors.splits else feed
-        parts = self._parts(batch_rows(first) or 1, size)
-        scales = output_scales(self._network.split(reference))
+        variants, scales = (
+            variants_of(self._names, predicted=True),
+            output_scales(self._network.split(reference)),
+        )
+        trial = EffectMeter(variants, scales, classes=False, labelled=False, predicted=True)
         # These runs take new memory, so later ones are somewhat faster.
         start = time.perf_counter()
-        assert self._int8 is not None
-        outputs = self._outputs(self._int8, first, parts)
-        if self._float is not None:
-            self._outputs(self._float, first, parts)
-        whole = time.perf_counter() - start
-        found = self._responses(first, self._directions(outputs, 0, scales), size=size)
-        layers = time.perf_counter() - start - whole
-        self._check(outputs, found, scales)
-        seconds = whole + layers * self._share
+        self.measure(first, None, _LOCAL_SAMPLES, trial)
+        seconds = time.perf_counter() - start
+        measured, predicted = trial.noise(ALL), sum(trial.noise((ONLY, name)) for name in self._names)
+        # A logarithm of what is nearly zero, as in spectrograms, has slopes without bound, but no such noise.
+        if predicted > _CONTRADICTED * measured > 0:
+            level = 10 * math.log10(predicted / measured)
+            raise NoGradientError(
+                f"by their gradients, layers have {level:.0f} dB more noise than the quantized network"
+            )
         return reference, local.samples, seconds * rows / (batch_rows(first) or 1)
 
     def _mixes(self, rows: int) -> bool:
@@ -281,16 +293,15 @@ class QuickNetwork:
         self,
         feed: FeedDict,
         directions: Sequence[Tensors],
-        judged: NDArray[np.bool_] | None = None,
-        size: int | None = None,
+        judged: NDArray[np.bool_],
     ) -> Responses:
         """What the errors of layers do to the outputs, for some samples, which are run in parts."""
-        parts = self._parts(batch_rows(feed) or 1, size or self._errors.samples_per_run)
+        parts = self._parts(batch_rows(feed) or 1, self._errors.samples_per_run)
         found = self._each(
             lambda part: self._errors.run(
                 _taken(feed, part),
                 [_taken(direction, part) for direction in directions],
-                None if judged is None else judged[part],
+                judged[part],
             ),
             parts,
         )
@@ -357,23 +368,6 @@ class QuickNetwork:
             # What a session returns lies in its memory and keeps all of it, also when the session is closed.
             references.append({name: array.copy() for name, array in reference.items()})
         return joined(references), meter
-
-    def _check(self, int8: Tensors, found: Responses, scales: Mapping[str, float]) -> None:
-        """Refuses gradients that predict far more noise than the quantized network has.
-
-        A logarithm of what is nearly zero, as in spectrograms, has slopes without bound, but no such errors.
-        """
-        if not np.isfinite(found.products).all():
-            raise NoGradientError("by their gradients, layers have noise that is not finite")
-        wanted, got = map(self._network.split, (found.reference, int8))
-        errors = ((got[name] - wanted[name]) / scale for name, scale in scales.items())
-        measured = sum(float(np.square(error, dtype=np.float64).sum()) for error in errors)
-        predicted = float(np.square(found.products).mean(axis=0).sum())
-        if predicted > _CONTRADICTED * measured > 0:
-            level = 10 * math.log10(predicted / measured)
-            raise NoGradientError(
-                f"by their gradients, layers have {level:.0f} dB more noise than the quantized network"
-            )
 
     def _directions(self, outputs: Tensors, first: int, scales: Mapping[str, float]) -> list[Tensors]:
         """Random directions divided by the outputs' scales, the same wherever the batch is run."""
