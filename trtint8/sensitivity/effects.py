@@ -136,15 +136,29 @@ class EffectMeter:
             wanted_class, got_class = (tensors[first].argmax(axis=1) for tensors in (reference, outputs))
             columns[:, 4], columns[:, 5] = 1, wanted_class == got_class
         signal, noise, product, got2, judged, agree = columns.T
-        both = signal * noise
-        row: list[Any] = [rows, signal, signal**2, noise, noise**2, both, product, got2, judged, agree]
-        row += [rows, 0, 0, 0]
+        sums: dict[str, Any] = {
+            "samples": rows,
+            "signal": signal.sum(),
+            "signal2": np.square(signal).sum(),
+            "noise": noise.sum(),
+            "noise2": np.square(noise).sum(),
+            "both": (signal * noise).sum(),
+            "product": product.sum(),
+            "got2": got2.sum(),
+            "judged": judged.sum(),
+            "agree": agree.sum(),
+            "shown": rows,
+        }
         if judges and self._labelled and labels is not None:
             check_classes(labels, reference[first].shape[1])
-            row += self._hits(wanted_class, got_class, labels)
-        else:
-            row += [0] * len(HITS)
-        self.sums[self._rows[variant]] += [float(np.sum(part)) for part in row]
+            sums |= _hits(wanted_class, got_class, labels)
+        self._add([variant], sums)
+
+    def _add(self, variants: Sequence[Variant], sums: Mapping[str, Any]) -> None:
+        """Adds numbers, or one for each of some variants, to sums by their names."""
+        columns = np.stack([np.broadcast_to(values, len(variants)) for values in sums.values()], axis=1)
+        places = np.ix_([self._rows[variant] for variant in variants], [COLUMN[name] for name in sums])
+        self.sums[places] += columns
 
     @property
     def variants(self) -> tuple[Variant, ...]:
@@ -205,7 +219,7 @@ class EffectMeter:
             signal += np.einsum("ij,ij->i", wanted, wanted)
         weighted, missed = noise / drawn.chances, 1 - drawn.chances
         total = weighted.sum(axis=1)
-        known: dict[str, Any] = {
+        sums = {
             "samples": rows,
             "signal": signal.sum(),
             "signal2": np.square(signal).sum(),
@@ -220,9 +234,7 @@ class EffectMeter:
             "missed_noise": (missed * weighted).sum(axis=1),
             "missed_noise2": (missed * np.square(weighted)).sum(axis=1),
         }
-        columns = np.stack([np.broadcast_to(values, len(noise)) for values in known.values()], axis=1)
-        places = np.ix_([self._rows[variant] for variant in variants], [COLUMN[name] for name in known])
-        self.sums[places] += columns
+        self._add(variants, sums)
 
     def add_classes(
         self,
@@ -245,13 +257,10 @@ class EffectMeter:
         rows = np.arange(len(scores))
         margin = scores[rows, best].astype(np.float64) - scores[rows, second]
         stays = margin + changes >= 0
-        first = COLUMN["judged"]
-        for variant, same in zip(variants, stays, strict=True):
-            row = self.sums[self._rows[variant]]
-            row[first : first + 2] += (len(same), same.sum())
-            if self._labelled and labels is not None:
-                hits = self._hits(best, np.where(same, best, second), labels)
-                row[-len(HITS) :] += [float(part.sum()) for part in hits]
+        sums = {"judged": len(scores), "agree": stays.sum(axis=1)}
+        if self._labelled and labels is not None:
+            sums |= _hits(best, np.where(stays, best, second), labels)
+        self._add(variants, sums)
 
     def fresh(self) -> EffectMeter:
         """Makes the same meter without data."""
@@ -270,13 +279,6 @@ class EffectMeter:
         same to the last bit wherever the batches were run.
         """
         self.sums += other.sums
-
-    @staticmethod
-    def _hits(
-        wanted: NDArray[np.int64], got: NDArray[np.int64], labels: NDArray[np.int64]
-    ) -> list[NDArray[np.bool_]]:
-        right, was_right = got == labels, wanted == labels
-        return [right & was_right, right & ~was_right, ~right & was_right, ~right & ~was_right]
 
     def noise(self, variant: Variant) -> float:
         """The sum of squared errors of a variant, over all samples and outputs, in units of the scales."""
@@ -432,6 +434,19 @@ def _check_finite(output: str, signal: NDArray[np.float64], noise: NDArray[np.fl
             f"the noise of layers cannot be measured on output '{output}', which {network} makes NaN or "
             f"infinite for sample {before + row}; leave such samples out, or such outputs out of the model"
         )
+
+
+def _hits(wanted: NDArray[Any], got: NDArray[Any], labels: NDArray[np.int64]) -> dict[str, Any]:
+    """How many samples have the label's class in both networks, or in one of them, or in neither.
+
+    Args:
+        wanted: The float network's classes, shape (samples,).
+        got: Those of a variant, of the same shape, or of several: shape (variants, samples).
+        labels: Class indices, shape (samples,).
+    """
+    right, was_right = got == labels, wanted == labels
+    found = (right & was_right, right & ~was_right, ~right & was_right, ~right & ~was_right)
+    return {name: samples.sum(axis=-1) for name, samples in zip(HITS, found, strict=True)}
 
 
 def _rows(array: NDArray[Any], rows: int) -> NDArray[np.float64]:

@@ -155,24 +155,22 @@ def measure(
     if checkpoint is not None:
         kept = measurement_checkpoint(checkpoint, prepared, table, keep_float, batches.batch_size)
     run = RunOptions(threads, executor, progress=progress)
-    if not run.is_local:
-        threads = run.worker_threads
-    every_sample = tolerance_db == 0
     quantizer = _rounding_once(prepared.graph_model.graph, Quantizer.of(placement, table.amax))
     layers = find_layers(prepared.graph_model.graph, quantizer.placement)
     copies = _copied_inputs(layers, find_layers(prepared.graph_model.graph, placement))
     measurement = Measurement(prepared, layers, tolerance_db, kept, copies, shown)
-    probe = Probe(
-        prepared.graph_model,
-        quantizer,
+    work = _SensitivityWork(
         prepared.inputs,
+        {name: table.amax[name] for name in placement.tensors},
+        tuple(keep_float),
         measurement.skip,
         measurement.effects,
-        samples=batches.num_samples,
-        every_sample=every_sample,
-        threads=threads,
-        pick_runs=_PickRuns(picking, quantizer, shown, threads) if picking else None,
+        batches.num_samples,
+        tolerance_db == 0,
+        threads if run.is_local else run.worker_threads,
+        shown,
     )
+    probe = work.probe(prepared.graph_model, quantizer, picking)
     head, batches = batches.begun()
     if head is None:
         raise _no_samples()
@@ -180,28 +178,21 @@ def measure(
     labelled = is_class_indices(first.labels)
     seconds = probe.begin(first.feed, 0, labelled=labelled, name_of=batches.name_of)
     on_plan(Plan(len(layers), batches.num_samples, seconds, picked_from))
-    if run.is_local:
-        with results_here(probe.run, batches, description=MEASURING, progress=progress) as results:
-            measurement.run(results)
-        return measurement.result(table)
-    assert probe.effects is not None
     with contextlib.ExitStack() as stack:
-        work = _SensitivityWork(
-            stack.enter_context(runnable(prepared.graph_model)),
-            prepared.inputs,
-            {name: table.amax[name] for name in placement.tensors},
-            tuple(keep_float),
-            measurement.skip,
-            probe.effects,
-            batches.num_samples,
-            every_sample,
-            run.worker_threads,
-            stack.enter_context(runnable(picking)) if picking else None,
-            shown,
-        )
-        del probe  # and what it has opened
-        with run.results(work, batches, description=MEASURING) as results:
-            measurement.run(results)
+        if run.is_local:
+            results = stack.enter_context(
+                results_here(probe.run, batches, description=MEASURING, progress=progress)
+            )
+        else:
+            sent = replace(
+                work,
+                effects=probe.effects,
+                model=stack.enter_context(runnable(prepared.graph_model)),
+                picking=stack.enter_context(runnable(picking)) if picking else None,
+            )
+            del probe  # and what it has opened
+            results = stack.enter_context(run.results(sent, batches, description=MEASURING))
+        measurement.run(results)
     return measurement.result(table)
 
 
@@ -545,13 +536,8 @@ class _PickRuns:
     ) -> None:
         self._shown = tuple(shown)
         self._float = open_graph_model(graph_model, threads=threads)
-        placement, nodes = quantizer.placement, {node.name for node in graph_model.graph}
-        activations, weights = (
-            tuple(edge for edge in edges if edge.node in nodes)
-            for edges in (placement.activations, placement.weights)
-        )
-        placement = replace(placement, activations=activations, weights=weights)
-        quantized = quantized_network(graph_model, replace(quantizer, placement=placement))
+        there = quantizer.only({node.name or "" for node in graph_model.graph})
+        quantized = quantized_network(graph_model, there)
         self._int8 = open_graph_model(quantized, threads=threads, used_up=True)
 
     def count(self, feed: FeedDict) -> PicksMeter:
@@ -750,44 +736,34 @@ class _SensitivityWork:
     """Runs all variants of a network on single batches.
 
     Attributes:
-        model: The prepared model, serialized; or, beyond 2 GiB, its path.
         inputs: The model's inputs.
         amax: The ranges that placement needs.
         keep_float: Names of nodes, or patterns, that stay in float.
         skip: How many of the data's first samples are compared with a checkpoint and not run.
-        effects: A meter without data, whose scales hold.
+        effects: A meter without data, whose scales hold; None before they are known.
         samples: How many samples the data has; None where that is not known.
         every_sample: Whether each of them shows what the layers cost.
-        threads: Threads per operator.
-        picking: The network that gives what shows its picks, serialized or its path; None where it picks
-            nothing.
+        threads: Threads per operator; ONNX Runtime's choice where None.
         shown: The tensors that show what the network picks.
+        model: For workers, the prepared model, serialized; or, beyond 2 GiB, its path.
+        picking: The same of the network that gives what shows its picks; None where it picks nothing.
     """
 
-    model: bytes | Path
     inputs: tuple[InputSpec, ...]
     amax: Mapping[str, float]
     keep_float: tuple[str, ...]
     skip: int
-    effects: EffectMeter
+    effects: EffectMeter | None
     samples: int | None
     every_sample: bool
-    threads: int
-    picking: bytes | Path | None = None
+    threads: int | None
     shown: tuple[ShownPicks, ...] = ()
+    model: bytes | Path = b""
+    picking: bytes | Path | None = None
 
-    def open(self) -> BatchFunction[BatchEffects]:
-        """Opens the model."""
-        check_sees(self.model)
-        graph_model = load_model(self.model).graph_model
-        placement = place(graph_model, self.keep_float)
-        quantizer = _rounding_once(graph_model.graph, Quantizer.of(placement, self.amax))
-        pick_runs = None
-        if self.picking is not None:
-            check_sees(self.picking)
-            picking = load_model(self.picking).graph_model
-            pick_runs = _PickRuns(picking, quantizer, self.shown, self.threads)
-        probe = Probe(
+    def probe(self, graph_model: ir.Model, quantizer: Quantizer, picking: ir.Model | None) -> Probe:
+        """Opens the network, and the one that gives what shows its picks, if any."""
+        return Probe(
             graph_model,
             quantizer,
             self.inputs,
@@ -796,6 +772,17 @@ class _SensitivityWork:
             samples=self.samples,
             every_sample=self.every_sample,
             threads=self.threads,
-            pick_runs=pick_runs,
+            pick_runs=_PickRuns(picking, quantizer, self.shown, self.threads) if picking else None,
         )
-        return probe.run
+
+    def open(self) -> BatchFunction[BatchEffects]:
+        """Opens the model."""
+        graph_model, picking = _loaded(self.model), self.picking and _loaded(self.picking)
+        placement = place(graph_model, self.keep_float)
+        quantizer = _rounding_once(graph_model.graph, Quantizer.of(placement, self.amax))
+        return self.probe(graph_model, quantizer, picking or None).run
+
+
+def _loaded(model: bytes | Path) -> ir.Model:
+    check_sees(model)
+    return load_model(model).graph_model

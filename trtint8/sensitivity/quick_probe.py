@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -22,8 +21,16 @@ from calibrators.errors import CalibrationDataError
 from calibrators.host.session import available_threads
 from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.models.shapes import declared_sizes, open_inputs
-from trtint8.quantization.placement import Placement
-from trtint8.sensitivity.effects import ALL, ONLY, Draw, EffectMeter, draw, output_scales, share_to_draw
+from trtint8.sensitivity.effects import (
+    ALL,
+    ONLY,
+    Draw,
+    EffectMeter,
+    draw,
+    output_scales,
+    share_to_draw,
+    variants_of,
+)
 from trtint8.sensitivity.error_network import ErrorNetwork, Responses
 from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.local import LocalMeter, LocalNetwork
@@ -135,10 +142,9 @@ class QuickNetwork:
         # The largest one first: to open it takes several times what stays of it.
         self._errors.open(threads, runs_at_once)
         if self._int8 is None:
-            placement = self._quantizer.placement
-            self._int8 = self._quantized(placement, threads)
+            self._int8 = self._quantized(self._quantizer, threads)
             self._alone = {
-                name: self._quantized(_only(placement, name), threads) for name in self._errors.picking
+                name: self._quantized(self._quantizer.only([name]), threads) for name in self._errors.picking
             }
             if self._share < 1:
                 self._float = open_graph_model(self._graph_model, threads=threads)
@@ -150,9 +156,9 @@ class QuickNetwork:
             return 1.0
         return share_to_draw(self._samples, self._errors.sample_size)
 
-    def _quantized(self, placement: Placement, threads: int | None) -> ModelSession:
-        """Opens the network with the edges of a placement in INT8."""
-        quantized = quantized_network(self._graph_model, replace(self._quantizer, placement=placement))
+    def _quantized(self, quantizer: Quantizer, threads: int | None) -> ModelSession:
+        """Opens the network in INT8."""
+        quantized = quantized_network(self._graph_model, quantizer)
         return open_graph_model(quantized, threads=threads, used_up=True)
 
     def begin(self, feed: FeedDict) -> tuple[Tensors, int, float]:
@@ -167,8 +173,8 @@ class QuickNetwork:
 
         Raises:
             NoGradientError: The gradient of an operator is not known, the samples of the batch cannot be told
-                apart, or gradients predict far more noise than there is, or noise that is not finite.
-            CalibrationDataError: ONNX Runtime fails on the batch.
+                apart, or gradients predict far more noise than there is.
+            CalibrationDataError: ONNX Runtime fails on the batch, or gradients are not finite.
         """
         self._adapt(feed)
         rows = batch_rows(feed) or 1
@@ -181,19 +187,22 @@ class QuickNetwork:
         self._open(feed)
         size = min(self._errors.samples_per_run, _TIMED_SAMPLES)
         first = _taken(feed, slice(size * self._runs_at_once)) if self._errors.splits else feed
-        parts = self._parts(batch_rows(first) or 1, size)
-        scales = output_scales(self._network.split(reference))
+        variants, scales = (
+            variants_of(self._names, predicted=True),
+            output_scales(self._network.split(reference)),
+        )
+        trial = EffectMeter(variants, scales, classes=False, labelled=False, predicted=True)
         # These runs take new memory, so later ones are somewhat faster.
         start = time.perf_counter()
-        assert self._int8 is not None
-        outputs = self._outputs(self._int8, first, parts)
-        if self._float is not None:
-            self._outputs(self._float, first, parts)
-        whole = time.perf_counter() - start
-        found = self._responses(first, self._directions(outputs, 0, scales), size=size)
-        layers = time.perf_counter() - start - whole
-        self._check(outputs, found, scales)
-        seconds = whole + layers * self._share
+        self.measure(first, None, _LOCAL_SAMPLES, trial)
+        seconds = time.perf_counter() - start
+        measured, predicted = trial.noise(ALL), sum(trial.noise((ONLY, name)) for name in self._names)
+        # A logarithm of what is nearly zero, as in spectrograms, has slopes without bound, but no such noise.
+        if predicted > _CONTRADICTED * measured > 0:
+            level = 10 * math.log10(predicted / measured)
+            raise NoGradientError(
+                f"by their gradients, layers have {level:.0f} dB more noise than the quantized network"
+            )
         return reference, local.samples, seconds * rows / (batch_rows(first) or 1)
 
     def _mixes(self, rows: int) -> bool:
@@ -284,16 +293,15 @@ class QuickNetwork:
         self,
         feed: FeedDict,
         directions: Sequence[Tensors],
-        judged: NDArray[np.bool_] | None = None,
-        size: int | None = None,
+        judged: NDArray[np.bool_],
     ) -> Responses:
         """What the errors of layers do to the outputs, for some samples, which are run in parts."""
-        parts = self._parts(batch_rows(feed) or 1, size or self._errors.samples_per_run)
+        parts = self._parts(batch_rows(feed) or 1, self._errors.samples_per_run)
         found = self._each(
             lambda part: self._errors.run(
                 _taken(feed, part),
                 [_taken(direction, part) for direction in directions],
-                None if judged is None else judged[part],
+                judged[part],
             ),
             parts,
         )
@@ -361,23 +369,6 @@ class QuickNetwork:
             references.append({name: array.copy() for name, array in reference.items()})
         return joined(references), meter
 
-    def _check(self, int8: Tensors, found: Responses, scales: Mapping[str, float]) -> None:
-        """Refuses gradients that predict far more noise than the quantized network has.
-
-        A logarithm of what is nearly zero, as in spectrograms, has slopes without bound, but no such errors.
-        """
-        if not np.isfinite(found.products).all():
-            raise NoGradientError("by their gradients, layers have noise that is not finite")
-        wanted, got = map(self._network.split, (found.reference, int8))
-        errors = ((got[name] - wanted[name]) / scale for name, scale in scales.items())
-        measured = sum(float(np.square(error, dtype=np.float64).sum()) for error in errors)
-        predicted = float(np.square(found.products).mean(axis=0).sum())
-        if predicted > _CONTRADICTED * measured > 0:
-            level = 10 * math.log10(predicted / measured)
-            raise NoGradientError(
-                f"by their gradients, layers have {level:.0f} dB more noise than the quantized network"
-            )
-
     def _directions(self, outputs: Tensors, first: int, scales: Mapping[str, float]) -> list[Tensors]:
         """Random directions divided by the outputs' scales, the same wherever the batch is run."""
         random = np.random.default_rng((0, first))
@@ -399,15 +390,6 @@ class QuickNetwork:
         if not self._errors.splits:
             return [slice(None)]
         return even_parts(rows, size * self._runs_at_once, self._runs_at_once)
-
-
-def _only(placement: Placement, layer: str) -> Placement:
-    """The edges of one layer."""
-    activations, weights = (
-        tuple(edge for edge in edges if edge.node == layer)
-        for edges in (placement.activations, placement.weights)
-    )
-    return replace(placement, activations=activations, weights=weights)
 
 
 def _taken(arrays: FeedDict, part: slice | NDArray[np.int64]) -> Tensors:

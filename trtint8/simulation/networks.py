@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 
@@ -92,6 +92,18 @@ class Quantizer:
             amax: The range of every tensor in ``placement.tensors``.
         """
         return cls(placement, activation_scales(placement, amax))
+
+    def only(self, nodes: Container[str]) -> Quantizer:
+        """The same where only some nodes are quantized.
+
+        Args:
+            nodes: Their names.
+        """
+        activations, weights = (
+            tuple(edge for edge in edges if edge.node in nodes)
+            for edges in (self.placement.activations, self.placement.weights)
+        )
+        return replace(self, placement=replace(self.placement, activations=activations, weights=weights))
 
     def weights(self, edge: Edge, weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """Quantizes constant weights and dequantizes them again.

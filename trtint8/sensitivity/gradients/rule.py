@@ -228,12 +228,7 @@ _SIZES = (3, 5)
 
 def batch_is_free(graph_model: ir.Model) -> bool:
     """Whether every input takes any number of samples along its first axis."""
-    return all((static_shape(value) or [0])[:1] and not _first_size(value) for value in _fed(graph_model))
-
-
-def _batch_is_fixed(graph_model: ir.Model) -> bool:
-    """Whether no input leaves the number of samples open."""
-    return all(not static_shape(value) or _first_size(value) for value in _fed(graph_model))
+    return not any(map(_first_size, _fed(graph_model)))
 
 
 def _fed(graph_model: ir.Model) -> list[ir.Value]:
@@ -256,7 +251,7 @@ def infer_shapes(graph_model: ir.Model, sizes: Mapping[str, Sequence[int]] | Non
             other sizes open.
     """
     is_free = batch_is_free(graph_model)
-    if not (is_free or _batch_is_fixed(graph_model)):
+    if not (is_free or all(not static_shape(value) or _first_size(value) for value in _fed(graph_model))):
         return
     batches: Sequence[int | None] = _SIZES if is_free else (None,)
     copy = graph_model.clone()
@@ -281,9 +276,9 @@ def _inferred(
 ) -> list[tuple[int | None, ...] | None]:
     """The shapes of a graph's inputs and of what its nodes make, for so many samples; None: for its own."""
     given = {}
-    for value in graph_model.graph.inputs:
+    for value in _fed(graph_model):
         name, shape = value.name or "", static_shape(value)
-        if name not in graph_model.graph.initializers and shape is not None:
+        if shape is not None:
             own = shape[:1] if size is None else [size]
             whole = [*own, *sizes.get(name, shape)[1:]]
             given[name] = [dim if isinstance(dim, int) else None for dim in whole]
