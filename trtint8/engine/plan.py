@@ -252,7 +252,10 @@ def _layer(layer: Mapping[str, Any]) -> Layer:
     kind = str(layer.get("ParameterType") or layer.get("LayerType", ""))
     name = str(layer.get("Name", ""))
     metadata = _ONNX_NODE.findall(str(layer.get("Metadata", "")))
-    inputs, outputs = _tensor_datatypes(layer, "Inputs"), _tensor_datatypes(layer, "Outputs")
+    inputs, outputs = (
+        _datatypes(tensor.get("Format/Datatype", "") for tensor in _tensors(layer, key))
+        for key in ("Inputs", "Outputs")
+    )
     if not inputs + outputs:
         # Of tensors with dynamic shapes the inspector says no type; the kernel's name and the type of the
         # weights are what is left.
@@ -276,21 +279,18 @@ def _layer(layer: Mapping[str, Any]) -> Layer:
 
 def _shapes(layer: Mapping[str, Any], key: str) -> tuple[Dimensions, ...]:
     """The dimensions of all tensors of a layer; empty where those of one are not listed."""
-    tensors = layer.get(key)
-    listed = tensors if isinstance(tensors, list) else ()
-    shapes = [tensor.get("Dimensions") for tensor in listed if isinstance(tensor, dict)]
+    shapes = [tensor.get("Dimensions") for tensor in _tensors(layer, key)]
     known = [tuple(shape) for shape in shapes if isinstance(shape, list) and _are_integers(shape)]
-    return tuple(known) if len(known) == len(listed) else ()
+    return tuple(known) if len(known) == len(shapes) else ()
+
+
+def _tensors(layer: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    tensors = layer.get(key)
+    return [one if isinstance(one, dict) else {} for one in tensors] if isinstance(tensors, list) else []
 
 
 def _are_integers(values: Iterable[object]) -> bool:
     return all(isinstance(value, int) for value in values)
-
-
-def _tensor_datatypes(layer: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    tensors = layer.get(key)
-    listed = tensors if isinstance(tensors, list) else ()
-    return _datatypes(tensor.get("Format/Datatype", "") for tensor in listed if isinstance(tensor, dict))
 
 
 def _datatypes(texts: Iterable[str]) -> tuple[str, ...]:
