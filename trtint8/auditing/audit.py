@@ -541,8 +541,10 @@ def judge(engines: Sequence[AuditedEngine], gpu: str, builder: str, work: Mappin
     slowest, fastest = sorted(before / after for before, after in zip(half.ends, int8.ends, strict=True))
     bytes_ratio = int8.traffic.total / half.traffic.total
     moved = f"{int8.precision} moves {bytes_ratio:.2g}x the bytes of {_FLOAT} here{_requantized(int8)}"
+    # As it is spoken: "an RTX 4090", "a T4".
+    article = "an" if gpu[0] in "AEFHILMNORSX" else "a"
     sentence = (
-        f"{moved}; on {_with_article(gpu)} with {builder} expect {_expected(slowest, fastest)} "
+        f"{moved}; on {article} {gpu} with {builder} expect {_expected(slowest, fastest)} "
         f"({_estimated(half.ends, int8.ends)})"
     )
     if slowest >= _FASTER:
@@ -562,8 +564,7 @@ def _expected(slowest: float, fastest: float) -> str:
 def _estimated(half: tuple[float, float], int8: tuple[float, float]) -> str:
     """The estimated times of both ends; only one where they are the same."""
     memory, cache = (
-        f"{_milliseconds(one)} beside {_milliseconds(other)} ms"
-        for one, other in zip(int8, half, strict=True)
+        f"{1e3 * one:.3g} beside {1e3 * other:.3g} ms" for one, other in zip(int8, half, strict=True)
     )
     if memory == cache:
         return f"estimated {memory}"
@@ -600,12 +601,3 @@ def _attention(half: AuditedEngine, int8: AuditedEngine) -> str:
     if after >= before:
         return ""
     return f"; {before - after} of {before} fused attentions are lost"
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{1e3 * seconds:.3g}"
-
-
-def _with_article(name: str) -> str:
-    """A GPU's name after "a" or "an", as it is spoken: "an RTX 4090", "a T4"."""
-    return f"{'an' if name[0] in 'AEFHILMNORSX' else 'a'} {name}"

@@ -29,6 +29,18 @@ from trtint8.quantization.targets import refuse_capability
 #: Value of ``hardware_compatibility`` to the feature that TensorRT needs for it.
 _HARDWARE = {"ampere_plus": "hardware_compatibility", "same_compute_capability": "same_compute_capability"}
 
+#: The options that are features of TensorRT by themselves.
+_FEATURES = (
+    "bf16",
+    "io_types",
+    "calibrate_before_fusion",
+    "optimization_level",
+    "max_aux_streams",
+    "version_compatible",
+    "strip_plan",
+    "timing_cache",
+)
+
 #: The largest numbers that TensorRT has for numbers of streams, values of shapes, and bytes.
 _INT32, _INT64, _SIZE = 2**31 - 1, 2**63 - 1, 2**64 - 1
 
@@ -45,25 +57,16 @@ def check_options(flavor: Flavor, options: BuildOptions) -> None:
         BuildError: A value is out of range, or a file is missing.
         OutputError: The timing cache cannot be written.
     """
-    wanted = {
-        "bf16": options.bf16,
-        "layer_precisions": bool(
-            options.layer_precisions or options.output_types or options.precision_constraints
-        ),
-        "io_types": bool(options.io_types),
-        "calibrate_before_fusion": options.calibrate_before_fusion,
-        "optimization_level": options.optimization_level is not None,
-        "max_aux_streams": options.max_aux_streams is not None,
-        "version_compatible": options.version_compatible,
-        "strip_plan": options.strip_plan,
-        "timing_cache": options.timing_cache is not None,
-        "serialized_plugins": bool(options.plugins) and options.version_compatible,
-    }
+    defaults = BuildOptions()
+    wanted = [name for name in _FEATURES if getattr(options, name) != getattr(defaults, name)]
+    if options.layer_precisions or options.output_types or options.precision_constraints:
+        wanted.append("layer_precisions")
+    if options.plugins and options.version_compatible:
+        wanted.append("serialized_plugins")
     if options.hardware_compatibility is not None:
-        wanted[_HARDWARE[options.hardware_compatibility]] = True
-    for feature, asked in wanted.items():
-        if asked:
-            flavor.require(feature)
+        wanted.append(_HARDWARE[options.hardware_compatibility])
+    for feature in wanted:
+        flavor.require(feature)
     if (options.refit or options.strip_plan) and flavor.builds_without_gpu:
         require_gpu(f"building a refittable engine with {flavor}")
     if options.dla_core is not None and flavor.builds_without_gpu:
@@ -159,17 +162,14 @@ def configure(
         trt.ProfilingVerbosity, options.profiling_verbosity, "profiling verbosity"
     )
     if not flavor.strongly_typed_only:
-        set_flag(trt, config, "INT8", int8)
-        set_flag(trt, config, "FP16", options.fp16 is not False)
-        set_flag(trt, config, "BF16", options.bf16)
+        for name, asked in (("INT8", int8), ("FP16", options.fp16 is not False), ("BF16", options.bf16)):
+            set_flag(trt, config, name, asked)
     if flavor.shares_profiles_on_request:
         config.set_preview_feature(trt.PreviewFeature.PROFILE_SHARING_0806, True)
     if not options.tf32:
         config.clear_flag(_flag(trt, "TF32"))
-    set_flag(trt, config, "VERSION_COMPATIBLE", options.version_compatible)
-    set_flag(trt, config, "SPARSE_WEIGHTS", options.sparse_weights)
-    set_flag(trt, config, "REFIT", options.refit)
-    set_flag(trt, config, "STRIP_PLAN", options.strip_plan)
+    for name in ("version_compatible", "sparse_weights", "refit", "strip_plan"):
+        set_flag(trt, config, name.upper(), getattr(options, name))
     if options.calibrate_before_fusion:
         config.set_quantization_flag(trt.QuantizationFlag.CALIBRATE_BEFORE_FUSION)
     if options.optimization_level is not None:
@@ -282,6 +282,14 @@ _MAPPINGS = {
 }
 
 
+#: The options that are one of several words.
+_CHOICES = {
+    "profiling_verbosity": get_args(ProfilingVerbosity),
+    "precision_constraints": get_args(PrecisionConstraints),
+    "hardware_compatibility": get_args(HardwareCompatibility),
+}
+
+
 @dataclass(frozen=True)
 class BuildOptions:
     """Options of a build. By default TensorRT chooses.
@@ -362,12 +370,9 @@ class BuildOptions:
             object.__setattr__(self, "tactic_sources", tuple(several(self.tactic_sources)))
         formats = {name: tuple(several(names)) for name, names in self.io_formats.items()}
         object.__setattr__(self, "io_formats", formats)
-        check_choice("profiling_verbosity", self.profiling_verbosity, get_args(ProfilingVerbosity))
-        if self.precision_constraints is not None:
-            check_choice("precision_constraints", self.precision_constraints, get_args(PrecisionConstraints))
-        if self.hardware_compatibility is not None:
-            choices = get_args(HardwareCompatibility)
-            check_choice("hardware_compatibility", self.hardware_compatibility, choices)
+        for option, choices in _CHOICES.items():
+            if (value := getattr(self, option)) != getattr(BuildOptions, option):
+                check_choice(option, value, choices)
         index = as_integer(self.device)
         if index is None or index < 0:
             raise UnsupportedError(

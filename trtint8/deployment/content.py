@@ -11,7 +11,15 @@ from typing import TypeAlias
 from calibrators.data.images.preprocessing import PADDING
 from calibrators.data.inputs import shape_text
 from calibrators.errors import UnsupportedError
-from trtint8.deployment.source import QDQ_FILE, Code, DeploySource, fits_command, markdown_code, shell_words
+from trtint8.deployment.source import (
+    QDQ_FILE,
+    Code,
+    DeploySource,
+    fits_command,
+    markdown_code,
+    requirements_file,
+    shell_words,
+)
 from trtint8.engine.file import TensorSpec
 from trtint8.models.model import Model
 
@@ -49,6 +57,21 @@ def readme(file: str, source: DeploySource, /, **values: Code | int) -> Code:
         preprocessing=_preprocessing(source),
         **values,
     )
+
+
+def files_of_programs(source: DeploySource) -> dict[str, str]:
+    """What every program reads: what is known of the engine, and how raw images are prepared."""
+    return {"model.json": source.description(), "preprocess.py": template("shared/preprocess.py.in")}
+
+
+def files_of_python(source: DeploySource) -> dict[str, str | Path]:
+    """The engine, and a program in Python that runs it."""
+    return {
+        "model.engine": source.engine,
+        "run.py": template("shared/run.py.in"),
+        "requirements.txt": requirements_file(source),
+        **files_of_programs(source),
+    }
 
 
 def build_words(source: DeploySource, plan: str) -> Code:

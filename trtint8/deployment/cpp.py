@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from calibrators.data.inputs import shape_text
 from calibrators.errors import UnsupportedError
-from trtint8.deployment.content import Files, readme, template
-from trtint8.deployment.source import Code, DeploySource, c_literal, requirements_file, runtime_packages
+from trtint8.deployment.content import Files, files_of_python, readme, template
+from trtint8.deployment.source import Code, DeploySource, c_bool, c_literal, runtime_packages
 from trtint8.engine.file import TensorSpec
 
 #: NumPy's names of element types to their sizes in bytes.
@@ -41,11 +41,7 @@ def cpp_files(source: DeploySource) -> Files:
         "CMakeLists.txt": template(
             "cpp/CMakeLists.txt.in", library=Code("tensorrt_rtx" if source.is_rtx else "nvinfer")
         ),
-        "model.engine": source.engine,
-        "model.json": source.description(),
-        "preprocess.py": template("shared/preprocess.py.in"),
-        "run.py": template("shared/run.py.in"),
-        "requirements.txt": requirements_file(source),
+        **files_of_python(source),
         "README.md": readme(
             "cpp/README.md.in", source, environment=Code(runtime_packages(source).environment)
         ),
@@ -72,12 +68,12 @@ def model_header(source: DeploySource) -> Code:
         inputs=Code("\n".join(inputs)),
         outputs=Code("\n".join(outputs)),
         image=c_literal(image.name if image else ""),
-        is_float32=_bool(image is not None and image.dtype == "float32"),
+        is_float32=c_bool(image is not None and image.dtype == "float32"),
         scale=_float(wanted.scale if wanted else 1.0),
         mean=_floats(wanted.mean if wanted else (0.0,)),
         std=_floats(wanted.std if wanted else (1.0,)),
-        nchw=_bool(wanted is None or wanted.layout == "NCHW"),
-        bgr=_bool(wanted is not None and wanted.channels == "BGR"),
+        nchw=c_bool(wanted is None or wanted.layout == "NCHW"),
+        bgr=c_bool(wanted is not None and wanted.channels == "BGR"),
     )
 
 
@@ -98,10 +94,6 @@ def _sizes(spec: TensorSpec, shape: Sequence[int | str | None]) -> str:
             f"({shape_text(spec.shape, ' x ')}) has; build the engine again"
         )
     return ", ".join(map(str, shape))
-
-
-def _bool(value: bool) -> Code:
-    return Code("true" if value else "false")
 
 
 def _floats(values: Sequence[float]) -> Code:
@@ -132,11 +124,7 @@ def docker_files(source: DeploySource) -> Files:
         "Dockerfile": template(
             "docker/Dockerfile.in", python=Code(packages.python), environment=Code(packages.environment)
         ),
-        "requirements.txt": requirements_file(source),
-        "model.engine": source.engine,
-        "model.json": source.description(),
-        "preprocess.py": template("shared/preprocess.py.in"),
-        "run.py": template("shared/run.py.in"),
+        **files_of_python(source),
         "README.md": readme(
             "docker/README.md.in", source, requirements=Code(", ".join(packages.requirements))
         ),

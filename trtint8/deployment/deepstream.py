@@ -26,7 +26,7 @@ from trtint8.deployment.content import (
     readme,
     template,
 )
-from trtint8.deployment.source import Code, DeploySource, Detector, fits_key_file
+from trtint8.deployment.source import Code, DeploySource, Detector, c_bool, fits_key_file
 from trtint8.engine.file import TensorSpec
 from trtint8.models.model import Model
 from trtint8.validation.detection.decoding import LONGEST_SHARE, GridRows
@@ -252,17 +252,12 @@ def parser(detector: Detector) -> Code:
     grid = detector.grid
     return template(
         "deepstream/nvdsinfer_parser.cpp.in",
-        rows=_truth(grid is None or not grid.boxes_last),
-        objectness=_truth(grid is not None and grid.rows is GridRows.OBJECTNESS_AND_SCORES),
-        corners=_truth(grid is None),
+        rows=c_bool(grid is None or not grid.boxes_last),
+        objectness=c_bool(grid is not None and grid.rows is GridRows.OBJECTNESS_AND_SCORES),
+        corners=c_bool(grid is None),
         classes=detector.classes,
         longest_share=Code(f"{LONGEST_SHARE:.1f}F"),
     )
-
-
-def _truth(value: bool) -> Code:
-    """A truth value in C++."""
-    return Code("true" if value else "false")
 
 
 def _outputs_text(source: DeploySource) -> Code:

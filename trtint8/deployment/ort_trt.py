@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from calibrators.errors import UnsupportedError
 from calibrators.tables.files import FORMATS
-from trtint8.deployment.content import Files, paragraphs, readme, template
+from trtint8.deployment.content import Files, files_of_programs, paragraphs, readme, template
 from trtint8.deployment.source import QDQ_FILE, Code, DeploySource, json_document, markdown_code
 from trtint8.models.model import Model
 
@@ -41,8 +41,7 @@ def ort_trt_files(source: DeploySource) -> Files:
     return {
         **files,
         "options.json": json_document(provider_options(source)),
-        "model.json": source.description(),
-        "preprocess.py": template("shared/preprocess.py.in"),
+        **files_of_programs(source),
         "session.py": template("ort_trt/session.py.in"),
         "README.md": readme(
             "ort_trt/README.md.in",

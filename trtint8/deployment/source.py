@@ -70,7 +70,7 @@ from trtint8.quantization.quantize import (
     quantized_model,
     with_float16,
 )
-from trtint8.quantization.targets import target_named
+from trtint8.quantization.targets import DEFAULT, TARGETS, Target, target_named
 from trtint8.validation.detection.decoding import Grid, grid_of_classes
 from trtint8.version import __version__
 
@@ -327,7 +327,7 @@ class DeploySource:
                 f"{runner} loads the engine as it is, and '{self.engine}' is for the target '{own}', not "
                 f"'{self.asked.target}'; build an engine for that target"
             )
-        self._refuse_without_effect()
+        self._refuse_other_builds()
 
     def for_full_tensorrt(self, runner: str) -> DeploySource:
         """The same for the full TensorRT, which loads no engine of TensorRT for RTX and wants other forms.
@@ -341,14 +341,15 @@ class DeploySource:
             TrtInt8Error: Pairs cannot be placed: see :func:`trtint8.quantization.quantize.quantized_model`.
         """
         target = self.asked.target
-        if target in ("rtx", "dla"):
+        if target is not None and not target_named(target).loads_plans:
+            *others, last = (one.name for one in TARGETS.values() if one.loads_plans)
             raise UnsupportedError(
-                f"{runner} loads plans of the full TensorRT and the target is '{target}'; give tensorrt, "
-                "tensorrt-8.6, tensorrt-10 or tensorrt-11"
+                f"{runner} loads plans of the full TensorRT and the target is '{target}'; give "
+                f"{', '.join(others)} or {last}"
             )
         own = self.info.built_with.quantization_target
         if not self.is_model and not self.is_rtx and target in (None, own):
-            self._refuse_without_effect()
+            self._refuse_other_builds()
             return self
         if self.qdq_model is None:
             raise UnsupportedError(
@@ -361,29 +362,24 @@ class DeploySource:
         asks = target or self.asked.table is not None or has_one_scale(self.qdq_model.graph_model)
         if self.is_model and self._is_quantized and not asks:
             return self
-        return self._placed_anew(target or "tensorrt")
+        return self._placed_anew(DEFAULT if target is None else target_named(target))
 
     def _with_its_pairs(self, model: Model) -> DeploySource:
         """The same with the pairs that another tool has placed, in the types of the target."""
-        target = self.asked.target
-        given = {
-            "target": self.is_model and target,
-            "table": self.asked.table,
-            "keep_float": self.asked.keep_float,
-        }
-        if names := [Argument(name) for name, value in given.items() if value]:
-            raise UnsupportedError(
-                f"'{model.name}' holds Q/DQ pairs and is deployed with them, so {names[0]} has no effect; "
-                "leave it out, or give the float model"
-            )
+        _refuse_without_effect(
+            f"'{model.name}' holds Q/DQ pairs and is deployed with them",
+            "the float model",
+            target=self.is_model and self.asked.target,
+            table=self.asked.table is not None,
+            keep_float=self.asked.keep_float,
+        )
         graph_model = model.graph_model
         if self.has_types_in_graph and not self.is_model:
             graph_model = in_float32(model)
             forget_origin(graph_model)
-            if target == "tensorrt-11":
-                graph_model, _ = with_float16(
-                    graph_model, target_named(target), float32_io=True, peaks={}, name=model.name
-                )
+            target = DEFAULT if self.asked.target is None else target_named(self.asked.target)
+            if target.types_in_graph:
+                graph_model, _ = with_float16(graph_model, target, float32_io=True, peaks={}, name=model.name)
         graph_model = with_equal_forms(graph_model)
         if graph_model is not model.graph_model:
             model = Model(graph_model, model.name, fingerprint(graph_model))
@@ -395,19 +391,16 @@ class DeploySource:
             )
         return replace(self, qdq_model=model, plan=None).typed_as_model()
 
-    def _refuse_without_effect(self) -> None:
-        given: dict[str, object] = {
-            "profiles": self.asked.profiles,
-            "keep_float": self.asked.keep_float,
-            "table": self.asked.table is not None,
-        }
-        if names := [Argument(name) for name, value in given.items() if value]:
-            raise UnsupportedError(
-                f"'{self.engine}' is deployed as it was built, so {names[0]} has no effect; leave it out, or "
-                "give the model in place of the engine"
-            )
+    def _refuse_other_builds(self) -> None:
+        _refuse_without_effect(
+            f"'{self.engine}' is deployed as it was built",
+            "the model in place of the engine",
+            profiles=self.asked.profiles,
+            keep_float=self.asked.keep_float,
+            table=self.asked.table is not None,
+        )
 
-    def _placed_anew(self, name: str) -> DeploySource:
+    def _placed_anew(self, target: Target) -> DeploySource:
         """The same with pairs placed for a target, from the float model and its ranges."""
         given, prepared = self.qdq_model, self.float_model
         assert given is not None and prepared is not None
@@ -415,9 +408,9 @@ class DeploySource:
         if not weighted:  # and so nothing to place
             return replace(self, qdq_model=given.part(prepared.graph_model), plan=None).typed_as_model()
         table, kept = self.table, [node for node in self._kept_float() if node in weighted]
-        # TensorRT 11 has no other way to FP16; older ones are told by options of trtexec.
-        float16 = name == "tensorrt-11"
-        asked = QuantizeOptions((*self.asked.keep_float, *kept), (), target_named(name), float16, float16)
+        # Others are told of FP16 by options of trtexec.
+        float16 = target.types_in_graph
+        asked = QuantizeOptions((*self.asked.keep_float, *kept), (), target, float16, float16)
         if table is None:
             table, asked = _with_ranges_of_pairs(given, prepared, asked)
         largest = largest_shapes(self.info.profiles, prepared.inputs, table.provenance.input_sizes)
@@ -428,7 +421,7 @@ class DeploySource:
             qdq_model=Model(made.graph_model, given.name, fingerprint(made.graph_model)),
             table=table,
             plan=None,
-            placed=f"Q/DQ pairs were placed for the target `{name}`: {quantized} of "
+            placed=f"Q/DQ pairs were placed for the target `{target.name}`: {quantized} of "
             f"{quantized + len(made.placement.float_nodes)} weighted layers are in INT8. `trtint8 validate "
             f"{QDQ_FILE} DATA --reference FLOAT.onnx` says what that costs; figures of another build do not.",
         )
@@ -494,6 +487,12 @@ class DeploySource:
             "created_by": f"trtint8 {__version__}",
         }
         return json_document(document)
+
+
+def _refuse_without_effect(subject: str, instead: str, **given: object) -> None:
+    """Refuses what is given and would be ignored, of what is deployed as it is."""
+    if names := [Argument(name) for name, value in given.items() if value]:
+        raise UnsupportedError(f"{subject}, so {names[0]} has no effect; leave it out, or give {instead}")
 
 
 def read_source(
@@ -660,41 +659,29 @@ def _check_crop(wanted: Preprocessing) -> None:
 
 
 def _check_size(info: EngineInfo, spec: TensorSpec, wanted: Preprocessing) -> None:
-    taken = _sizes_taken(info, spec, wanted.layout)
-    if any(_may_make(wanted, heights, widths) for heights, widths in taken):
+    size = wanted.letterbox or wanted.crop or wanted.resize
+    if size is None:  # the sizes are those of the raw images
         return
-    size = _size_made(wanted)
-    made = f"of {shape_text(size)}" if size else f"whose shorter side is {wanted.resize}"
-    sizes = " or ".join(_sizes_text(heights, widths) for heights, widths in taken)
+
+    def fits(heights: range, widths: range) -> bool:
+        if isinstance(size, tuple):
+            return size[0] in heights and size[1] in widths
+        # One side gets this length, and the other one any from there on.
+        pairs = ((heights, widths), (widths, heights))
+        return any(size in one and size < other.stop for one, other in pairs)
+
+    profiles = [profile.get(spec.name) for profile in info.profiles] or [None]
+    axes = [wanted.layout.index(side) for side in "HW"]
+    taken = [[_lengths(spec, shapes, axis) for axis in axes] for shapes in profiles]
+    if any(fits(*sides) for sides in taken):
+        return
+    made = f"of {shape_text(size)}" if isinstance(size, tuple) else f"whose shorter side is {size}"
+    ends = ([[side[end] for side in sides] for end in (0, -1)] for sides in taken)
+    sizes = " or ".join(" to ".join(dict.fromkeys(map(shape_text, pair))) for pair in ends)
     raise CalibrationDataError(
         f"preprocessing makes images {made}, and the engine takes '{spec.name}' of {sizes} (height x width); "
         f"correct {RESIZING}"
     )
-
-
-def _size_made(wanted: Preprocessing) -> tuple[int, int] | None:
-    """The height and width of all prepared images; None where these depend on the raw images."""
-    size = wanted.letterbox or wanted.crop or wanted.resize
-    return size if isinstance(size, tuple) else None
-
-
-def _may_make(wanted: Preprocessing, heights: range, widths: range) -> bool:
-    """Whether raw images of some size become images of one of these sizes."""
-    size = _size_made(wanted)
-    if size is not None:
-        return size[0] in heights and size[1] in widths
-    if not isinstance(wanted.resize, int):
-        return True
-    # One side gets this length, and the other one any from there on.
-    shorter = wanted.resize
-    return (shorter in heights and shorter < widths.stop) or (shorter in widths and shorter < heights.stop)
-
-
-def _sizes_taken(info: EngineInfo, spec: TensorSpec, layout: str) -> list[tuple[range, range]]:
-    """The heights and the widths that an input takes, for each profile of the engine."""
-    height, width = layout.index("H"), layout.index("W")
-    found = [profile.get(spec.name) for profile in info.profiles] or [None]
-    return [(_lengths(spec, shapes, height), _lengths(spec, shapes, width)) for shapes in found]
 
 
 def _lengths(spec: TensorSpec, shapes: ShapeRange | None, axis: int) -> range:
@@ -702,12 +689,6 @@ def _lengths(spec: TensorSpec, shapes: ShapeRange | None, axis: int) -> range:
     if isinstance(size, int):
         return range(size, size + 1)
     return range(1, MOST_PIXELS + 1) if shapes is None else range(shapes.min[axis], shapes.max[axis] + 1)
-
-
-def _sizes_text(heights: range, widths: range) -> str:
-    smallest = shape_text((heights.start, widths.start))
-    largest = shape_text((heights.stop - 1, widths.stop - 1))
-    return smallest if smallest == largest else f"{smallest} to {largest}"
 
 
 @dataclass(frozen=True)
@@ -804,6 +785,11 @@ def _c_letter(byte: int) -> str:
     if letter in '"\\':
         return f"\\{letter}"
     return letter if 32 <= byte < 127 and letter != "?" else f"\\{byte:03o}"
+
+
+def c_bool(value: bool) -> Code:
+    """Returns a truth value in C++."""
+    return Code("true" if value else "false")
 
 
 def json_document(value: object) -> Code:

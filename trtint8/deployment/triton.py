@@ -12,7 +12,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 from calibrators.errors import Argument, UnsupportedError
-from trtint8.deployment.content import Files, build_script, labels_file, plan_text, readme, template
+from trtint8.deployment.content import (
+    Files,
+    build_script,
+    files_of_programs,
+    labels_file,
+    plan_text,
+    readme,
+    template,
+)
 from trtint8.deployment.source import Code, DeploySource, c_literal, markdown_code
 from trtint8.engine.file import TensorSpec
 from trtint8.models.model import Model
@@ -66,8 +74,7 @@ def triton_files(source: DeploySource) -> Files:
     if source.labels:
         files[f"{source.name}/{_LABELS}"] = labels_file(source, "\n")
     beside = {
-        "model.json": source.description(),
-        "preprocess.py": template("shared/preprocess.py.in"),
+        **files_of_programs(source),
         "client.py": template("triton/client.py.in"),
         "README.md": readme(
             "triton/README.md.in",

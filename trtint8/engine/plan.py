@@ -60,7 +60,9 @@ def plan_flavor(plan: bytes, source: str) -> FlavorName:
         kind = "is empty" if not plan else "is not a TensorRT engine"
         instead = instead_of_engine(source.strip("'")) or "give a file that 'trtint8 build' or TensorRT wrote"
         raise EngineError(f"{source} {kind}; {instead}")
-    if len(plan) < _SHORTEST or (plan[:4] == _RTX and len(plan) != _rtx_size(plan)):
+    # The third 64-bit word of the header of TensorRT for RTX is the size of the plan in bytes.
+    size = int.from_bytes(plan[16:24], "little") if plan[:4] == _RTX else len(plan)
+    if len(plan) < _SHORTEST or len(plan) != size:
         raise EngineError(f"{source} is truncated; copy it again or build the engine again")
     return "rtx" if plan[:4] == _RTX else "tensorrt"
 
@@ -157,11 +159,6 @@ def _other_version(built: str, flavor: Flavor, source: str) -> EngineError:
     )
 
 
-def _rtx_size(plan: bytes) -> int:
-    # The third 64-bit word of the header is the size of the plan in bytes.
-    return int.from_bytes(plan[16:24], "little")
-
-
 def _release(version: str) -> tuple[int, ...]:
     """Major, minor and patch version; builds of the same release can run each other's plans."""
     return tuple(int(part) for part in version.split(".")[:3] if part.isdecimal())
@@ -252,7 +249,10 @@ def _layer(layer: Mapping[str, Any]) -> Layer:
     kind = str(layer.get("ParameterType") or layer.get("LayerType", ""))
     name = str(layer.get("Name", ""))
     metadata = _ONNX_NODE.findall(str(layer.get("Metadata", "")))
-    inputs, outputs = _tensor_datatypes(layer, "Inputs"), _tensor_datatypes(layer, "Outputs")
+    inputs, outputs = (
+        _datatypes(tensor.get("Format/Datatype", "") for tensor in _tensors(layer, key))
+        for key in ("Inputs", "Outputs")
+    )
     if not inputs + outputs:
         # Of tensors with dynamic shapes the inspector says no type; the kernel's name and the type of the
         # weights are what is left.
@@ -276,21 +276,18 @@ def _layer(layer: Mapping[str, Any]) -> Layer:
 
 def _shapes(layer: Mapping[str, Any], key: str) -> tuple[Dimensions, ...]:
     """The dimensions of all tensors of a layer; empty where those of one are not listed."""
+    shapes = [tensor.get("Dimensions") for tensor in _tensors(layer, key)]
+    known = [
+        tuple(shape)
+        for shape in shapes
+        if isinstance(shape, list) and all(isinstance(size, int) for size in shape)
+    ]
+    return tuple(known) if len(known) == len(shapes) else ()
+
+
+def _tensors(layer: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     tensors = layer.get(key)
-    listed = tensors if isinstance(tensors, list) else ()
-    shapes = [tensor.get("Dimensions") for tensor in listed if isinstance(tensor, dict)]
-    known = [tuple(shape) for shape in shapes if isinstance(shape, list) and _are_integers(shape)]
-    return tuple(known) if len(known) == len(listed) else ()
-
-
-def _are_integers(values: Iterable[object]) -> bool:
-    return all(isinstance(value, int) for value in values)
-
-
-def _tensor_datatypes(layer: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    tensors = layer.get(key)
-    listed = tensors if isinstance(tensors, list) else ()
-    return _datatypes(tensor.get("Format/Datatype", "") for tensor in listed if isinstance(tensor, dict))
+    return [one if isinstance(one, dict) else {} for one in tensors] if isinstance(tensors, list) else []
 
 
 def _datatypes(texts: Iterable[str]) -> tuple[str, ...]:

@@ -70,18 +70,6 @@ def read_exported_times(path: str | os.PathLike[str]) -> ExportedTimes:
     return ExportedTimes(phases, (took if took > 0 else sum(phases["latency"])) / 1e3)
 
 
-def read_times(path: str | os.PathLike[str]) -> list[float]:
-    """Reads what ``trtexec --exportTimes`` wrote, as far as a search needs it.
-
-    Returns:
-        The seconds of computation of every inference.
-
-    Raises:
-        BuildError: The file is damaged, empty, or of another program.
-    """
-    return [time / 1e3 for time in read_exported_times(path).phases["compute"]]
-
-
 def read_profile(path: str | os.PathLike[str]) -> dict[str, float]:
     """Reads what ``trtexec --exportProfile`` wrote.
 

@@ -113,30 +113,13 @@ def _half_up(values: _Floats) -> _Floats:
     return np.where(fraction >= 0.5, floor + 1, floor).astype(values.dtype)
 
 
-def _half_away_from_zero(values: _Floats) -> _Floats:
-    return np.copysign(_half_up(np.abs(values)), values)
-
-
-def _half_down(values: _Floats) -> _Floats:
-    return -_half_up(-values)
-
-
-def _half_toward_zero(values: _Floats) -> _Floats:
-    return np.copysign(_half_down(np.abs(values)), values)
-
-
-def _add_half(values: _Floats) -> _Floats:
-    rounded: _Floats = np.trunc(values + np.copysign(values.dtype.type(0.5), values))
-    return rounded
-
-
 _FUNCTIONS: dict[Rounding, Callable[[_Floats], _Floats]] = {
     Rounding.HALF_EVEN: np.rint,
     Rounding.HALF_UP: _half_up,
-    Rounding.HALF_DOWN: _half_down,
-    Rounding.HALF_TOWARD_ZERO: _half_toward_zero,
-    Rounding.HALF_AWAY_FROM_ZERO: _half_away_from_zero,
-    Rounding.ADD_HALF: _add_half,
+    Rounding.HALF_DOWN: lambda values: -_half_up(-values),
+    Rounding.HALF_TOWARD_ZERO: lambda values: np.copysign(-_half_up(-np.abs(values)), values),
+    Rounding.HALF_AWAY_FROM_ZERO: lambda values: np.copysign(_half_up(np.abs(values)), values),
+    Rounding.ADD_HALF: lambda values: np.trunc(values + np.copysign(values.dtype.type(0.5), values)),
     Rounding.UP: np.ceil,
 }
 

@@ -651,7 +651,8 @@ def find_decisions(model: ir.Model) -> Decisions:
             through |= reaches & ~close if _is_filter(node) else reaches
         decides_by = dict.fromkeys(_decides_by(node))
         if decides_by:
-            how = "looks up places by" if _looks_up(node) else "decides by"
+            operator = operator_of(node)
+            how = "looks up places by" if operator.coordinates or operator.periodic else "decides by"
             found[node] = f"it {how} '{next(iter(decides_by)).name}', which FP16 rounds"
         elif leads_to:
             first = decisions[(leads_to & -leads_to).bit_length() - 1]
@@ -694,11 +695,6 @@ def _indices(node: ir.Node) -> tuple[int, ...]:
         return (0,) if len(node.outputs) > 1 and node.outputs[1].uses() else ()
     operator = operator_of(node)
     return (0,) if operator.periodic else operator.decides or operator.coordinates
-
-
-def _looks_up(node: ir.Node) -> bool:
-    operator = operator_of(node)
-    return bool(operator.coordinates) or operator.periodic
 
 
 def _compares(node: ir.Node) -> bool:

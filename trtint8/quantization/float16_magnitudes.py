@@ -120,7 +120,9 @@ def _bound(node: ir.Node, found: Mapping[str, float]) -> float | None:
     if node.op_type in _SPECIAL:
         return _SPECIAL[node.op_type](node, sizes)
     if operator.values is not Values.COMPUTED:
-        largest = _of_largest([sizes[index] for index in operator.data_among(len(sizes))])
+        # What is an element of one of the inputs, or lies between them.
+        among = [sizes[index] for index in operator.data_among(len(sizes))]
+        largest = _of_all(lambda known: max(known, default=0.0), among)
         cubic = "cubic" in node.attributes.get_string("mode", "")
         return largest if largest is None or not cubic else _OVERSHOOT * largest
     if operator.bound is None or not sizes or sizes[0] is None:
@@ -135,17 +137,14 @@ def keeps_size(node: ir.Node) -> bool:
     return operator.moves or (node.domain, node.op_type) == ("", "Add")
 
 
+def _of_all(combine: Callable[[list[float]], float], sizes: _Sizes) -> float | None:
+    """What is combined of the magnitudes of all inputs; None where one is not known."""
+    known = [size for size in sizes if size is not None]
+    return combine(known) if len(known) == len(sizes) else None
+
+
 def _of_sum(_node: ir.Node, sizes: _Sizes) -> float | None:
-    return None if None in sizes else sum(size for size in sizes if size is not None)
-
-
-def _of_factors(_node: ir.Node, sizes: _Sizes) -> float | None:
-    return None if None in sizes else math.prod(size for size in sizes if size is not None)
-
-
-def _of_largest(sizes: _Sizes) -> float | None:
-    """What is an element of one of the inputs, or lies between them."""
-    return None if None in sizes else max((size for size in sizes if size is not None), default=0.0)
+    return _of_all(sum, sizes)
 
 
 def _of_clip(node: ir.Node, sizes: _Sizes) -> float | None:
@@ -277,11 +276,6 @@ def _of_quotient(node: ir.Node, sizes: _Sizes) -> float | None:
     return sizes[0] / smallest if sizes[0] is not None and smallest > 0 else None
 
 
-def _of_slopes(_node: ir.Node, sizes: _Sizes) -> float | None:
-    slope = sizes[1]
-    return None if sizes[0] is None or slope is None else max(1.0, slope) * sizes[0]
-
-
 def _of_recurrent(node: ir.Node, sizes: _Sizes) -> float | None:
     """What a recurrent layer gives out lies between -1 and 1, or between its first state and those."""
     initial = sizes[5] if len(sizes) > 5 else 0.0
@@ -306,8 +300,8 @@ _SPECIAL: Mapping[str, Callable[[ir.Node, _Sizes], float | None]] = {
     "LSTM": _of_recurrent,
     "LayerNormalization": _of_normalization,
     "MatMul": _of_product,
-    "Mul": _of_factors,
-    "PRelu": _of_slopes,
+    "Mul": lambda _node, sizes: _of_all(math.prod, sizes),
+    "PRelu": lambda _node, sizes: _of_all(lambda both: both[0] * max(1.0, both[1]), sizes),
     "RMSNormalization": _of_normalization,
     "RNN": _of_recurrent,
     "Sub": _of_sum,

@@ -366,24 +366,23 @@ class BinaryChoice:
 
     def _saturate(self, levels: dict[int, int]) -> None:
         """Pushes flow along shortest paths until none is left (Dinic's algorithm)."""
-        untried = {vertex: iter(list(self._capacities[vertex])) for vertex in levels}
-        # The edge that each vertex tries; one that is full or leads to no sink is never tried again.
-        current = {vertex: next(edges, None) for vertex, edges in untried.items()}
+        # The edges that each vertex has left, the next one last, without those that lead to no sink.
+        untried = {vertex: list(self._capacities[vertex]) for vertex in levels}
         path = [_SOURCE]
         while path:
             vertex = path[-1]
             if vertex == _SINK:
                 path = self._push(path)
                 continue
-            other = current[vertex]
-            if other is None:
+            others, capacities = untried[vertex], self._capacities[vertex]
+            while others and not (capacities[others[-1]] and levels.get(others[-1]) == levels[vertex] + 1):
+                others.pop()
+            if others:
+                path.append(others[-1])
+            else:
                 path.pop()
                 if path:
-                    current[path[-1]] = next(untried[path[-1]], None)
-            elif self._capacities[vertex][other] and levels.get(other) == levels[vertex] + 1:
-                path.append(other)
-            else:
-                current[vertex] = next(untried[vertex], None)
+                    untried[path[-1]].pop()
 
     def _push(self, path: list[int]) -> list[int]:
         """Uses up what a path has left; returns the path as far as its first edge that is full now."""

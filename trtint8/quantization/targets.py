@@ -151,6 +151,8 @@ class Target:
             dequantized by one scale (:mod:`trtint8.quantization.quantize`).
         costs_with_float16: What INT8 costs with FP16 around it, on each GPU that the engine is for; empty
             where nothing is known of it.
+        types_in_graph: Whether FP16 has to stand in the graph, because this TensorRT has no switch for it.
+        loads_plans: Whether it is a full TensorRT, whose plans run on a GPU.
         reads_through: Operators behind which a layer still reads the integers of a pair; None where nothing
             is known of it.
         capability: The oldest compute capability with INT8, like (7, 5); None where it does not matter.
@@ -165,6 +167,8 @@ class Target:
     kernels: KernelLimits | None = None
     one_scale_with_float16: bool = False
     costs_with_float16: tuple[KernelCosts, ...] = ()
+    types_in_graph: bool = False
+    loads_plans: bool = True
     reads_through: frozenset[str] | None = None
     capability: tuple[int, int] | None = None
     capabilities: tuple[str, ...] | None = None
@@ -202,7 +206,7 @@ TARGETS = {
         ),
         # TensorRT 10 supports Turing and newer (support matrix of 10.5 and newer), and so does 11.
         Target("tensorrt-10", attention=_ATTENTION, small=_SMALL, capability=(7, 5)),
-        Target("tensorrt-11", attention=_ATTENTION, small=_SMALL, capability=(7, 5)),
+        Target("tensorrt-11", attention=_ATTENTION, small=_SMALL, capability=(7, 5), types_in_graph=True),
         Target(
             "rtx",
             # Layer dump: 12 forms were tried (one scale or one per channel, with and without a pair behind).
@@ -212,6 +216,8 @@ TARGETS = {
             # product writes FP16 either way.
             one_scale_with_float16=True,
             costs_with_float16=(KernelCosts(),),
+            types_in_graph=True,
+            loads_plans=False,
             # Layer lists of engines: a layer reads such an output in INT8, and what a Resize gives in float.
             reads_through=frozenset(
                 {
@@ -242,6 +248,7 @@ TARGETS = {
                 "grouped ConvTranspose": "the DLA has no grouped ones",
             },
             attention=None,
+            loads_plans=False,
             kernels=KernelLimits(spatial=2, kernel=32, stride=8),
         ),
     )

@@ -33,7 +33,7 @@ from calibrators.cuda import gpu_clocks, gpu_names, gpu_uuid, require_gpu, turn_
 from calibrators.errors import BuildError, EngineError, GpuMemoryError, OutputError, TrtInt8Error
 from calibrators.files import check_writable, write_atomically
 from trtint8.builder.build import BuiltEngine
-from trtint8.engine.timings import read_layers, read_profile, read_times, seconds_of_nodes
+from trtint8.engine.timings import read_exported_times, read_layers, read_profile, seconds_of_nodes
 from trtint8.models.serialization import save_model
 from trtint8.runtime.bench import bench, random_feed
 from trtint8.runtime.engine import Engine
@@ -120,16 +120,10 @@ class DeviceStopwatch:
             else:
                 first, seconds = self._first
                 times = [seconds * other / one for one, other in _turns([first, engine])]
-            ordered, clocks = sorted(times), gpu_clocks(self._device)
+            clocks = gpu_clocks(self._device)
             feed = random_feed(engine.inputs, engine.profiles, None)
             layers = engine.new_context().layer_seconds(feed) if self._nodes else {}
-            return Timing(
-                statistics.median(times),
-                ordered[_END],
-                ordered[-1 - _END],
-                seconds_of_nodes(layers, self._nodes, built.report),
-                clocks,
-            )
+            return Timing.of(times, _END, seconds_of_nodes(layers, self._nodes, built.report), clocks)
         finally:
             if self._first is None or self._first[0] is not engine:
                 engine.close()
@@ -325,7 +319,8 @@ class TrtexecStopwatch:
 
     def _times(self, name: str, batch: int) -> list[float]:
         """The median seconds of every round."""
-        return [statistics.median(read_times(path)) for path in self._rounds(name, batch)]
+        times = (read_exported_times(path).phases["compute"] for path in self._rounds(name, batch))
+        return [statistics.median(each) / 1e3 for each in times]
 
     def _path(self, name: str, ending: str) -> Path:
         return self._directory / f"{name}.{ending}"
@@ -358,13 +353,8 @@ class TrtexecStopwatch:
         profile, layers = self._path(name, "profile.json"), self._path(name, "layers.json")
         report = read_layers(layers) if layers.exists() else None
         seconds = read_profile(profile) if profile.exists() else {}
-        return Timing(
-            statistics.median(times),
-            min(times),
-            max(times),
-            seconds_of_nodes(seconds, self._nodes, report),
-            _clocks(self._path(name, f"{batch}-{_ROUNDS}.clocks")),
-        )
+        clocks = _clocks(self._path(name, f"{batch}-{_ROUNDS}.clocks"))
+        return Timing.of(times, 0, seconds_of_nodes(seconds, self._nodes, report), clocks)
 
     def _seen_gpu(self) -> str:
         """The GPU that the engines were timed on; empty where none was yet.

@@ -7,6 +7,7 @@ machine.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -35,6 +36,19 @@ class Timing:
     most: Positive
     layers: Mapping[str, NonNegative] = field(default_factory=dict)
     note: str = ""
+
+    @classmethod
+    def of(cls, times: Iterable[float], end: int, layers: Mapping[str, float], note: str) -> Timing:
+        """The timing of an engine that was timed several times.
+
+        Args:
+            times: The seconds of every time.
+            end: How many of them lie beyond either end of the interval.
+            layers: Name of each ONNX node to its seconds.
+            note: The clocks of the GPU.
+        """
+        ordered = sorted(times)
+        return cls(statistics.median(ordered), ordered[end], ordered[-1 - end], layers, note)
 
     def is_faster_than(self, other: Timing) -> bool:
         """Whether it is faster beyond both intervals."""

@@ -15,7 +15,7 @@ from calibrators.tables.table import CalibrationTable
 from tests.trtint8.onnx_models import conv_relu_conv
 from trtint8.auditing.audit import EstimatorOptions
 from trtint8.cli.main import main
-from trtint8.engine.timings import read_profile, read_times
+from trtint8.engine.timings import read_exported_times, read_profile
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 from trtint8.tuning.journal import Journal, TimeLimit
@@ -274,14 +274,14 @@ def test_two_folders_of_one_search_do_not_share_times(rtx, prepared, table, tmp_
 @pytest.mark.parametrize(
     ("read", "document"),
     [
-        (read_times, []),
-        (read_times, {"computeMs": 1}),
-        (read_times, [{"latencyMs": 1}]),
-        (read_times, [{"computeMs": "1"}]),
-        (read_times, [{"computeMs": 1}, {"computeMs": -1}]),
-        (read_times, [1]),
-        (read_times, [{"computeMs": True}]),
-        (read_times, [{"computeMs": float("inf")}]),
+        (read_exported_times, []),
+        (read_exported_times, {"computeMs": 1}),
+        (read_exported_times, [{"latencyMs": 1}]),
+        (read_exported_times, [{"computeMs": "1"}]),
+        (read_exported_times, [{"computeMs": 1}, {"computeMs": -1}]),
+        (read_exported_times, [1]),
+        (read_exported_times, [{"computeMs": True}]),
+        (read_exported_times, [{"computeMs": float("inf")}]),
         (read_profile, [{"name": "a", "averageMs": float("nan")}]),
         (read_profile, []),
         (read_profile, [{"count": 3}]),
