@@ -95,10 +95,9 @@ class BuildResult(records.Result):
             "float model": self.float_model,
             "Q/DQ model": self.qdq_model,
             "table": self.table_file,
+            "changed weights": self.rounded,
         }
-        rows = [(name, str(path)) for name, path in written.items() if path is not None]
-        if self.rounded is not None:
-            rows.append(("changed weights", str(self.rounded)))
+        rows = [(name, str(found)) for name, found in written.items() if found is not None]
         rows += [*info_rows(self.info), ("build", f"{self.seconds:.1f} s")]
         rows += [("to expect", self.expected.sentence)] if self.expected else []
         return html_table(info_summary(self.info), ("what", "found"), rows, self.warnings)

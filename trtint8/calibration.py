@@ -81,10 +81,7 @@ class CalibrationOptions:
     tensors: Observed = "all"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.method, str) or self.method not in get_args(Method):
-            raise TableError(
-                f"unknown calibration method '{self.method}'; use one of {', '.join(get_args(Method))}"
-            )
+        check_choice("method", self.method, get_args(Method), TableError)
         check_choice("tensors", self.tensors, get_args(Observed))
 
 

@@ -383,10 +383,8 @@ class _Int8Build:
         optimal = optimal_shapes(profiles, prepared.inputs, sizes)
         compensated, again = Compensated(prepared, None), bool(asked.slower)
         if self.wanted.rounding and self.sources.calibrates and not again:
-            data, placement = (
-                cast("DataSource", self.sources.calibration),
-                asked.place(prepared, largest, optimal),
-            )
+            data = cast("DataSource", self.sources.calibration)
+            placement = asked.place(prepared, largest, optimal)
             compensated = compensate(prepared, table, placement, data, self.sources.data, again=True)
         made = quantized_model(compensated.model, table, asked, largest, optimal)
         placement = made.placement

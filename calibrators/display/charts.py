@@ -21,7 +21,7 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
-from matplotlib.ticker import EngFormatter, FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import EngFormatter, FixedLocator, MaxNLocator, NullLocator
 
 #: The dashes of the methods' lines (SVG's stroke-dasharray), in the order of ``METHODS``. They distinguish
 #: methods without colour; where there are more methods, the first dashes are used again.
@@ -55,15 +55,6 @@ _ON_WHITE = ("#8fa3b5", "#2f7fc1", "#7a8591", "#dfe3e6", "#606870", "#d9633a")
 
 #: Pixels of a PNG for each SVG unit.
 _PIXELS = 3
-
-#: A legend in one row of small letters.
-_LEGEND: dict[str, Any] = {
-    "frameon": False,
-    "fontsize": 9,
-    "borderpad": 0.2,
-    "handletextpad": 0.4,
-    "columnspacing": 1.0,
-}
 
 #: What the axes show, x before y, with the unit where the numbers have none; None where a page says it.
 Labels = tuple[str, str] | None
@@ -174,15 +165,23 @@ def histogram_chart(card: Card, labels: Labels = None) -> Figure:
     if labels is not None:
         place = (0, _LINE_HEIGHT / 72 / figure.get_figheight())
         figure.legend(
-            **_LEGEND, loc="lower left", bbox_to_anchor=place, ncols=len(card.ranges), labelcolor=_MUTED
+            loc="lower left",
+            bbox_to_anchor=place,
+            ncols=len(card.ranges),
+            labelcolor=_MUTED,
+            frameon=False,
+            fontsize=9,
+            borderpad=0.2,
+            handletextpad=0.4,
+            columnspacing=1.0,
         )
-    decades = range(math.ceil(math.log10(top)))
-    step = 1 if len(decades) <= 4 else (2 if len(decades) <= 7 else 3)
-    axes.yaxis.set_major_locator(FixedLocator([10**decade for decade in decades[::step]]))
+    decades = math.ceil(math.log10(top))
+    step = 1 if decades <= 4 else 2 if decades <= 7 else 3
+    axes.yaxis.set_major_locator(FixedLocator([10**decade for decade in range(0, decades, step)]))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(EngFormatter())
     axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
     return figure
 
 
@@ -204,7 +203,7 @@ def level_chart(levels: Sequence[float], width: int, labels: Labels = None) -> F
     axes.set_xlim(0.5, len(levels) + 0.5)
     axes.margins(y=0.12)
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} dB"))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0f} dB")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     return figure
 
@@ -247,9 +246,9 @@ def point_chart(
         ring = Ellipse(place, _RING * unit_x, _RING * unit_y, fill=False, edgecolor=_LOUD, lw=1.8)
         axes.add_patch(ring).set_clip_on(False)
     axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _with_unit(value, "%")))
+    axes.xaxis.set_major_formatter(lambda value, _: _with_unit(value, "%"))
     axes.yaxis.set_major_locator(MaxNLocator(5))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _with_unit(value, y_unit)))
+    axes.yaxis.set_major_formatter(lambda value, _: _with_unit(value, y_unit))
     return figure
 
 

@@ -12,8 +12,7 @@ import onnx
 from calibrators.checks import several
 from calibrators.errors import Argument, ModelError
 from calibrators.tables.ranges import TableSource, as_table
-from trtint8.interop import lint as linting
-from trtint8.interop import lint as mending
+from trtint8.interop import lint as interop
 from trtint8.interop.lint import Finding, Mended
 from trtint8.interop.migrate import Migrated
 from trtint8.interop.migrate import migrate as migrate_prepared
@@ -36,7 +35,7 @@ def lint(model: ModelSource) -> list[Finding]:
     Raises:
         ModelError: The model is unusable, or a float model.
     """
-    return linting.lint(load_model(model))
+    return interop.lint(load_model(model))
 
 
 def mend(model: ModelSource) -> Mended:
@@ -52,7 +51,7 @@ def mend(model: ModelSource) -> Mended:
         ModelError: The model is unusable or a float model, a finding cannot be repaired, or a tensor that
             needs a range had no pair.
     """
-    return mending.mend(load_model(model))
+    return interop.mend(load_model(model))
 
 
 def migrate(

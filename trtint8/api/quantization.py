@@ -29,7 +29,7 @@ from trtint8.quantization.targets import TargetName, target_named
 from trtint8.quantization.tensor_configs import ppq_document
 
 if TYPE_CHECKING:
-    from trtint8.equalization.equalize import Equalized, EqualizedModel
+    from trtint8.equalization.equalize import Equalized
     from trtint8.tuning.remedies.held_out import Compensation
 
 
@@ -170,9 +170,9 @@ def quantize(
     data_options = _data_options(
         equalize is None and rounding is None, batch_size, limit, preprocessing, skip_bad
     )
-    prepared = prepare(load_float_model(open_module(model, example_inputs)))
-    made = _made(prepared, as_table(table), asked, equalize, rounding, data_options, progress)
-    return to_proto(made.quantized.graph_model)
+    work = _Work(prepare(load_float_model(open_module(model, example_inputs))), as_table(table))
+    quantized = work.quantize(asked, equalize, rounding, data_options, progress)
+    return to_proto(quantized.graph_model)
 
 
 def write_quantized(  # noqa: D417  # the others are those of quantize
@@ -237,25 +237,26 @@ def write_quantized(  # noqa: D417  # the others are those of quantize
     if cut:
         prepared = prepare(cut.head)
     refuse_losing(path, sorted(written))
-    ranges = as_table(table).of_part(prepared.fingerprint, prepared.cut_from)
-    made = _made(prepared, ranges, asked, equalize, rounding, data_options, progress)
-    remade, float_model = made.equalized, prepared if made.equalized is None else made.equalized.model
+    work = _Work(prepared, as_table(table).of_part(prepared.fingerprint, prepared.cut_from))
+    del prepared
+    quantized = work.quantize(asked, equalize, rounding, data_options, progress)
+    equalized = work.equalized
     with written_together(path) as staged:
         if cut and cut_files:
             save_model(cut.tail, staged(cut_files[1]))
-        if cut or remade:
-            save_model(float_model.graph_model, staged(float_file_of(path)))
-        if remade:
-            remade.table.save(staged(table_file_of(path)))
-        save_model(made.quantized.graph_model, staged(path))
+        if cut or equalized:
+            save_model(work.float_model.graph_model, staged(float_file_of(path)))
+        if equalized:
+            work.table.save(staged(table_file_of(path)))
+        save_model(quantized.graph_model, staged(path))
     return QuantizedFiles(
         path,
         asked.target.name,
-        made.quantized,
-        remade.equalized if remade else None,
-        made.rounded,
-        float_file_of(path) if cut or remade else None,
-        table_file_of(path) if remade else None,
+        quantized,
+        equalized,
+        work.rounded,
+        float_file_of(path) if cut or equalized else None,
+        table_file_of(path) if equalized else None,
         cut_files[1] if cut_files else None,
     )
 
@@ -295,38 +296,47 @@ def _data_options(
     return data_options
 
 
-@dataclass(frozen=True)
-class _Made:
-    """A quantized model, and how the float model was changed for it, where that was asked for."""
+@dataclass
+class _Work:
+    """A float model on its way to Q/DQ pairs; nothing else refers to it, so that it goes once it is replaced.
 
-    quantized: Quantized
-    equalized: EqualizedModel | None = None
+    Attributes:
+        float_model: The model, prepared; equalized where that was asked for.
+        table: Its ranges.
+        equalized: What was equalized; None where nothing was.
+        rounded: How biases were corrected and weights rounded; None where that was not asked for.
+    """
+
+    float_model: Model
+    table: CalibrationTable
+    equalized: Equalized | None = None
     rounded: Compensation | None = None
 
+    def quantize(
+        self,
+        asked: QuantizeOptions,
+        equalize: DataSource | None,
+        rounding: DataSource | None,
+        data_options: DataOptions,
+        progress: bool,
+    ) -> Quantized:
+        # What runs models is loaded here, because most calls need none of it.
+        if equalize is not None:
+            from trtint8.calibration import tensors_needed
+            from trtint8.equalization.equalize import equalize_and_calibrate
 
-def _made(
-    prepared: Model,
-    table: CalibrationTable,
-    asked: QuantizeOptions,
-    equalize: DataSource | None,
-    rounding: DataSource | None,
-    data_options: DataOptions,
-    progress: bool,
-) -> _Made:
-    # What runs models is loaded here, because most calls need none of it.
-    remade = rounded = None
-    if equalize is not None:
-        from trtint8.calibration import tensors_needed
-        from trtint8.equalization.equalize import equalize_and_calibrate
+            data_options = data_options.calibrated(self.table.provenance.inputs, "the table")
+            needed = tensors_needed(asked.float16)
+            made = equalize_and_calibrate(
+                self.float_model, self.table, equalize, data_options, needed, progress=progress
+            )
+            self.float_model, self.table, self.equalized = made.model, made.table, made.equalized
+        changed = self.float_model
+        if rounding is not None:
+            from trtint8.tuning.remedies.held_out import compensate
 
-        data_options = data_options.calibrated(table.provenance.inputs, "the table")
-        needed = tensors_needed(asked.float16)
-        remade = equalize_and_calibrate(prepared, table, equalize, data_options, needed, progress=progress)
-        prepared, table = remade.model, remade.table
-    if rounding is not None:
-        from trtint8.tuning.remedies.held_out import compensate
-
-        data_options = data_options.calibrated(table.provenance.inputs, "the table")
-        compensated = compensate(prepared, table, asked.place(prepared), rounding, data_options, again=False)
-        prepared, rounded = compensated.model, compensated.compensation
-    return _Made(quantized_model(prepared, table, asked), remade, rounded)
+            data_options = data_options.calibrated(self.table.provenance.inputs, "the table")
+            placement = asked.place(changed)
+            compensated = compensate(changed, self.table, placement, rounding, data_options, again=False)
+            changed, self.rounded = compensated.model, compensated.compensation
+        return quantized_model(changed, self.table, asked)

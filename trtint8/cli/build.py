@@ -9,7 +9,7 @@ from pathlib import Path
 from calibrators.tensorrt.flavor import title_of
 from trtint8.api.building import build_int8_engine
 from trtint8.built_files import float_file_of, tail_file_of
-from trtint8.cli.output import print_json, print_table, say
+from trtint8.cli.output import print_facts, print_json, say
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
 from trtint8.engine.file import EngineInfo, engine_rows, sidecar_path
 from trtint8.engine.profiles import as_sampled
@@ -68,22 +68,19 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(result.info)
         return
-    rows = [("engine", str(result.engine))]
-    if result.qdq_model:
-        rows.append(("Q/DQ model", str(result.qdq_model)))
-    if result.table_file:
-        rows.append(("calibration table", str(result.table_file)))
-    if options.cut_at:
-        rows += [("float model", str(result.float_model)), ("the rest, in float", str(tail_file_of(output)))]
-    if result.rounded is not None:
-        rows.append(("changed weights", str(result.rounded)))
-    rows += [
+    facts: list[tuple[str, object]] = [
+        ("engine", result.engine),
+        ("Q/DQ model", result.qdq_model),
+        ("calibration table", result.table_file),
+        ("float model", result.float_model),
+        ("the rest, in float", tail_file_of(output) if options.cut_at else None),
+        ("changed weights", result.rounded),
         (title_of(result.info.flavor), result.info.tensorrt_version),
         ("built for", ", ".join(result.info.compute_capabilities)),
         *engine_rows(result.info),
         ("build", f"{result.seconds:.1f} s"),
     ]
-    print_table("Built", ("what", "found"), rows)
+    print_facts("Built", facts)
     sized = result.table.provenance.input_sizes if result.table else {}
     if open_inputs := as_sampled(given["profiles"], result.info.inputs, sized):
         say(

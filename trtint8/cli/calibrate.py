@@ -10,8 +10,8 @@ from calibrators.tables.files import check_table_name
 from trtint8.calibration import calibrate
 from trtint8.cli.output import (
     named_nodes,
+    print_facts,
     print_json,
-    print_table,
     say,
     say_method_in_cache,
     saying_what_is_kept,
@@ -57,7 +57,5 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json({**summary, "left_out": left_out})
     else:
-        rows = [(key, str(value)) for key, value in summary.items()]
-        if left_out:
-            rows.append(("left out", named_nodes(left_out)))
-        print_table("Calibrated", ("what", "found"), rows)
+        nodes = named_nodes(left_out) if left_out else None
+        print_facts("Calibrated", [*summary.items(), ("left out", nodes)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from trtint8.api.doctor import doctor
-from trtint8.cli.output import print_json, print_table
+from trtint8.cli.output import print_facts, print_json
 from trtint8.cli.verbs import add_arguments
 
 EXAMPLE = "example:\n  trtint8 doctor"
@@ -22,4 +22,4 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(findings.to_json(), warnings=False)
     else:
-        print_table("trtint8 doctor", ("what", "found"), findings)
+        print_facts("trtint8 doctor", findings)

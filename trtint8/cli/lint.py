@@ -10,7 +10,7 @@ from pathlib import Path
 from calibrators.errors import ModelError, counted
 from calibrators.files import check_writable
 from trtint8.api.elsewhere import lint, mend
-from trtint8.cli.output import print_json, print_line, print_table
+from trtint8.cli.output import print_facts, print_json, print_line, print_table
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments
 from trtint8.interop.lint import Finding, Mended
 from trtint8.models.model import check_model_name, load_model
@@ -65,14 +65,11 @@ def _print(findings: Sequence[Finding], mended: Mended | None, output: Path | No
     else:
         print_line("no findings: TensorRT takes the Q/DQ pairs as they are")
     if mended:
-        print_table(
-            "Mended",
-            ("what", "found"),
-            [
-                ("model", str(output)),
-                ("nodes in INT8", str(len(mended.quantized_nodes))),
-                ("kept in float", str(len(mended.unquantized.kept_float))),
-                ("Relu and Clip restored", str(len(mended.unquantized.restored))),
-                ("ranges filled in", str(len(mended.filled))),
-            ],
-        )
+        facts: list[tuple[str, object]] = [
+            ("model", output),
+            ("nodes in INT8", len(mended.quantized_nodes)),
+            ("kept in float", len(mended.unquantized.kept_float)),
+            ("Relu and Clip restored", len(mended.unquantized.restored)),
+            ("ranges filled in", len(mended.filled)),
+        ]
+        print_facts("Mended", facts)

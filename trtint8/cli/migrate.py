@@ -7,7 +7,7 @@ import argparse
 from calibrators.files import check_writable
 from trtint8.api.elsewhere import migrate
 from trtint8.builder.build import count_int8_layers
-from trtint8.cli.output import print_json, print_table, say
+from trtint8.cli.output import print_facts, print_json, print_table, say
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
 from trtint8.interop.migrate import Migrated
 from trtint8.models.model import check_model_name, load_float_model
@@ -54,16 +54,15 @@ def _report(options: argparse.Namespace, migrated: Migrated, in_int8: int | None
         return
     for tensor, factor in plan.widened.items():
         say(f"'{tensor}' shares its scale with others, which makes it {_compared(factor)} the cache's")
-    rows = [
+    facts: list[tuple[str, object]] = [
         ("model", options.output),
-        ("scales from the cache", str(len(migrated.placement.tensors) - len(plan.missing))),
-        ("filled in", str(len(plan.missing))),
-        ("in the cache and not in the graph", str(len(plan.unused))),
+        ("scales from the cache", len(migrated.placement.tensors) - len(plan.missing)),
+        ("filled in", len(plan.missing)),
+        ("in the cache and not in the graph", len(plan.unused)),
+        *((f"  '{name}'", "") for name in plan.unused[:_NAMED]),
+        ("weighted layers in INT8", None if in_int8 is None else f"{in_int8} of {weighted}"),
     ]
-    rows += [(f"  '{name}'", "") for name in plan.unused[:_NAMED]]
-    if in_int8 is not None:
-        rows.append(("weighted layers in INT8", f"{in_int8} of {weighted}"))
-    print_table("Migrated", ("what", "found"), rows)
+    print_facts("Migrated", facts)
     if plan.proposals:
         filled = [(p.tensor, p.source, f"{p.amax:.6g}", p.reason) for p in plan.proposals]
         print_table("Filled in", ("tensor", "from", "amax", "why"), filled)

@@ -169,6 +169,11 @@ def print_table(
     _write(sys.stdout, text.getvalue())
 
 
+def print_facts(title: str, facts: Iterable[tuple[str, object]]) -> None:
+    """Writes a table of what was found; what is None is left out."""
+    print_table(title, ("what", "found"), [(what, str(found)) for what, found in facts if found is not None])
+
+
 def _column_widths(table: Sequence[Sequence[str]], most: int) -> list[int]:
     """How wide the columns of a table are, so that it is as wide as it may be, or less.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from calibrators.errors import ModelError, titled
 from trtint8.api.quantization import QuantizedFiles, quantize, write_quantized
-from trtint8.cli.output import named_nodes, print_json, print_line, print_table
+from trtint8.cli.output import named_nodes, print_facts, print_json, print_line, print_table
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
 from trtint8.models.graph import module_of
 from trtint8.quantization.quantize import Quantized
@@ -71,34 +71,29 @@ def run(options: argparse.Namespace) -> None:
             _show_configs(files.quantized.configs)
         if files.equalized is not None:
             _explain_equalization(files.equalized)
-    print_table("Quantized", ("what", "found"), _rows(options, files))
+    print_facts("Quantized", _facts(options, files))
 
 
-def _rows(options: argparse.Namespace, files: QuantizedFiles) -> list[tuple[str, str]]:
-    placement, equalized = files.quantized.placement, files.equalized
-    rows = [
+def _facts(options: argparse.Namespace, files: QuantizedFiles) -> list[tuple[str, object]]:
+    quantized, equalized = files.quantized, files.equalized
+    placement, hint = quantized.placement, "" if options.explain else ", see --explain"
+    channels = equalized and sum(form.channels for form in equalized.forms)
+    return [
         ("model", options.output),
         ("target", files.target),
-        *([("changed weights", str(files.rounded))] if files.rounded else []),
+        ("changed weights", files.rounded),
         ("nodes in INT8", f"{len(placement.quantized_nodes)} of {placement.multiplying}"),
-        ("kept in float", str(sum(not d.quantized for d in placement.decisions))),
-        *([("slower in INT8, so in FP16", str(len(placement.slower)))] if placement.slower else []),
-        ("activations with a scale", str(len(placement.tensors))),
+        ("kept in float", sum(not d.quantized for d in placement.decisions)),
+        ("slower in INT8, so in FP16", len(placement.slower) or None),
+        ("activations with a scale", len(placement.tensors)),
+        ("not calibrated", named_nodes(quantized.left_out) if quantized.left_out else None),
+        ("kept in FP32 amid FP16", len(quantized.float32) if options.float16 else None),
+        ("equalized channels", channels),
+        ("outputs that keep their values", equalized and f"{len(equalized.skipped)}{hint}"),
+        ("equalized float model", equalized and files.float_model),
+        ("its table", files.table),
+        ("the rest, in float", files.tail),
     ]
-    if left_out := files.quantized.left_out:
-        rows.append(("not calibrated", named_nodes(left_out)))
-    if options.float16:
-        rows.append(("kept in FP32 amid FP16", str(len(files.quantized.float32))))
-    if equalized is not None:
-        rows.append(("equalized channels", str(sum(form.channels for form in equalized.forms))))
-        kept = len(equalized.skipped)
-        rows.append(
-            ("outputs that keep their values", f"{kept}{'' if options.explain else ', see --explain'}")
-        )
-        rows += [("equalized float model", str(files.float_model)), ("its table", str(files.table))]
-    if files.tail is not None:
-        rows.append(("the rest, in float", str(files.tail)))
-    return rows
 
 
 def _explain(quantized: Quantized) -> None:

@@ -9,7 +9,7 @@ from calibrators.errors import counted
 from calibrators.files import check_writable
 from calibrators.host.checkpoint import check_place, remove_checkpoint
 from trtint8.api.accuracy import tune
-from trtint8.cli.output import print_json, print_line, print_table, say, saying_what_is_kept
+from trtint8.cli.output import print_facts, print_json, print_line, print_table, say, saying_what_is_kept
 from trtint8.cli.verbs import (
     Once,
     Way,
@@ -195,19 +195,18 @@ def _print(tuned: Tuned, written: Written) -> None:
         print_line(verdict.replace(f"{BEFORE} is", "before tuning it was"))
     if accuracy.in_integers is not None:
         print_line(f"{accuracy.judged}: {accuracy.in_integers.summary}")
-    rows = [
-        ("model", str(written.model)),
-        ("table", str(written.table)),
+    facts: list[tuple[str, object]] = [
+        ("model", written.model),
+        ("table", written.table),
         ("changed weights", ", ".join(tuned.candidate.remedies) or "none"),
         ("layers in float", tuned.candidate.in_float),
         ("arithmetic in float", f"{100 * tuned.float_cost:.1f} %"),
-        ("log", str(written.log)),
+        ("log", written.log),
     ]
-    if tuned.speed:
-        speed = tuned.speed
+    if speed := tuned.speed:
         times = (speed.seconds, speed.fp16_seconds, speed.int8_seconds)
         this, half, full = (f"{1e3 * seconds:.4f} ms" for seconds in times)
         found = "estimated" if speed.source == "estimated" else "measured"
-        rows.append((f"{found} on {speed.gpu}", f"{this}; all in FP16 {half}; all in INT8 {full}"))
-    print_table("Tuned", ("what", "found"), rows)
+        facts.append((f"{found} on {speed.gpu}", f"{this}; all in FP16 {half}; all in INT8 {full}"))
+    print_facts("Tuned", facts)
     print_line(f"To make it anew: {written.command}")
