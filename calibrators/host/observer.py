@@ -301,7 +301,7 @@ class Observer:
                 lambda number, names, feed: self._device.run(self.open().result()[number], names, feed),
                 plan,
                 counted,
-                Preflight(self._inputs, lambda sample: name_of(first + sample)),
+                Preflight(self._inputs, functools.partial(_named_from, name_of, first)),
                 SampleKeeper(keep, whole_batches=has_fixed_batch(self._inputs)),
                 advance,
                 checkpoint,
@@ -536,6 +536,11 @@ class _Pass:
     def _save(self, done: _UpTo) -> None:
         assert self._checkpoint is not None
         self._checkpoint.save(Counted(done.samples, done.data, self._counted.merged()))
+
+
+def _named_from(name_of: NameOf, first: int, sample: int) -> str:
+    """What a sample is called, by its number in a part of the data before which there are some."""
+    return name_of(first + sample)
 
 
 def _rows_at_once(most_rows: MostRows, feed: FeedDict) -> int | None:
