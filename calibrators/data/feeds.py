@@ -228,6 +228,11 @@ def samples_in(feed: Mapping[str, NDArray[Any]]) -> int:
     return 1 if rows is None else rows
 
 
+def part_of(feed: Mapping[str, NDArray[Any]], start: int, stop: int | None) -> FeedDict:
+    """The samples of a feed from one number on, up to another; views of its arrays."""
+    return {name: array[start:stop] for name, array in feed.items()}
+
+
 def copied_feed(feed: FeedDict) -> FeedDict:
     """Returns a feed of the same kind with arrays of its own: a loader may overwrite its buffers."""
     return type(feed)((name, array.copy()) for name, array in feed.items())
@@ -251,7 +256,7 @@ def pieces(feed: FeedDict, rows: int | None, at_once: int = 1) -> Iterator[FeedD
         yield feed
         return
     for part in parts:
-        yield {name: array[part] for name, array in feed.items()}
+        yield part_of(feed, part.start, part.stop)
 
 
 def even_parts(samples: int, rows: int, at_once: int = 1) -> list[slice]:
