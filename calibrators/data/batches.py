@@ -12,14 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import chain, islice
-from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.checks import warn_user
+from calibrators.checks import FilePath, warn_user
 from calibrators.data.feeds import LABELS, FedAndLabels, FeedDict, NameOf, OneSample, is_float, samples_in
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DEFAULT_BATCH_SIZE, CalibratedInputs, DataOptions, Indices
@@ -176,7 +175,7 @@ class AtPath(IndexedSource):
     opened: IndexedSource | None = field(repr=False)
 
     @classmethod
-    def of(cls, path: str | PathLike[str], opens: Callable[[Path], IndexedSource]) -> AtPath:
+    def of(cls, path: FilePath, opens: Callable[[Path], IndexedSource]) -> AtPath:
         """Opens a path."""
         opened = opens(Path(path))
         return cls(str(Path(path).absolute()), opens, opened, **facts(opened))

@@ -234,6 +234,11 @@ def samples_in(feed: Mapping[str, NDArray[Any]]) -> int:
     return 1 if rows is None else rows
 
 
+def part_of(feed: Mapping[str, NDArray[Any]], start: int, stop: int | None) -> FeedDict:
+    """The samples of a feed from one number on, up to another; views of its arrays."""
+    return {name: array[start:stop] for name, array in feed.items()}
+
+
 def copied_feed(feed: FeedDict) -> FeedDict:
     """Returns a feed of the same kind with arrays of its own: a loader may overwrite its buffers."""
     return type(feed)((name, array.copy()) for name, array in feed.items())
@@ -257,7 +262,7 @@ def pieces(feed: FeedDict, rows: int | None, at_once: int = 1) -> Iterator[FeedD
         yield feed
         return
     for part in parts:
-        yield {name: array[part] for name, array in feed.items()}
+        yield part_of(feed, part.start, part.stop)
 
 
 def even_parts(samples: int, rows: int, at_once: int = 1) -> list[slice]:
@@ -503,22 +508,6 @@ def count_samples(arrays: FeedDict, axes: Mapping[str, int]) -> int:
             f"all of them the same, and say with {Argument('BatchAxes')} where it is another axis than 0"
         )
     return next(iter(counts.values()))
-
-
-def count_rows(arrays: FeedDict) -> int:
-    """How many samples arrays hold along axis 0.
-
-    Raises:
-        CalibrationDataError: They do not share its length.
-    """
-    rows = batch_rows(arrays)
-    if rows is None:
-        shapes = ", ".join(f"'{name}' {shape_text(array.shape)}" for name, array in arrays.items())
-        raise CalibrationDataError(
-            f"the arrays do not share a number of samples along axis 0: {shapes}; give all of them the same "
-            f"length there, or say with {Argument('BatchAxes')} along which axis the samples of an input lie"
-        )
-    return rows
 
 
 def one_sample(arrays: FeedDict, axes: Mapping[str, int], index: int) -> FeedDict:

@@ -28,6 +28,7 @@ from calibrators.data.feeds import (
     fits,
     is_float,
     moved_axis,
+    part_of,
 )
 from calibrators.data.inputs import InputSpec, Shape, shape_text
 from calibrators.errors import Argument, CalibrationDataError, counted
@@ -227,7 +228,7 @@ class SampleKeeper:
         kept = {}
         for row, digest in enumerate(digests):
             if self._wants(digest):
-                own = feed if rows is None else {name: array[row : row + 1] for name, array in feed.items()}
+                own = feed if rows is None else part_of(feed, row, row + 1)
                 self._add(digest, copied_feed(own))
                 if rows is not None and digest in self._samples:
                     kept[row] = digest

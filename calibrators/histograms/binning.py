@@ -13,8 +13,6 @@ themselves).
 
 from __future__ import annotations
 
-import functools
-import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -22,8 +20,6 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-
-_logger = logging.getLogger(__name__)
 
 #: Numbers of things, such as of the values in each bin, or of bins.
 Counts: TypeAlias = NDArray[np.int64]
@@ -171,28 +167,6 @@ class Kernel:
     name: str
     count: Callable[[NDArray[np.float32], float, int], CountedValues]
     count_sides: Callable[[NDArray[np.float32], tuple[float, float], int], CountedSides] | None = None
-
-
-@functools.cache
-def kernel() -> Kernel:
-    """The fastest kernel that is installed."""
-    try:
-        from calibrators.histograms import compiled
-    except ImportError as error:
-        _logger.debug("histograms are counted by NumPy: %s", error)
-        return NUMPY
-
-    def count(values: NDArray[np.float32], width: float, bins: int) -> CountedValues:
-        if bins > compiled.MOST_BINS:
-            return _count(values, width, bins)
-        taken, counts, zeros, ends, octaves = compiled.count(values, width, bins)
-        return CountedValues(taken, counts, zeros, ends, Octaves(*octaves))
-
-    def count_sides(values: NDArray[np.float32], widths: tuple[float, float], bins: int) -> CountedSides:
-        taken, counts, zeros, peaks, (upper, lower) = compiled.count_sides(values, widths, bins)
-        return CountedSides(taken, counts, zeros, peaks, (Octaves(*upper), Octaves(*lower)))
-
-    return Kernel("C", count, count_sides)
 
 
 def peak(values: NDArray[np.float32]) -> float:

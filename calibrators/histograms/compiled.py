@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.histograms import _counting
+from calibrators.histograms.binning import NUMPY, OCTAVES, PER_OCTAVE, CountedSides, CountedValues, Octaves
 
 #: Which arguments the functions take and what they return, as in ``_counting.c``.
 _INTERFACE = 2
@@ -30,14 +30,8 @@ _MOST_VALUES = 1 << 30
 
 _EXPONENT_BIAS, _FRACTION_BITS = 127, 23
 
-#: Octaves and their bins, rows of counters, and counters in a row besides those of bins of equal width, as in
-#: ``_counting.c``.
-_OCTAVES, _PER_OCTAVE = 255, 256
-_LANES, _MORE = 4, _OCTAVES * _PER_OCTAVE + 64
-
-#: Number of the first octave, counts per octave bin, and the most that any of them is: the fields of
-#: :class:`calibrators.histograms.binning.Octaves`.
-_Octaves: TypeAlias = tuple[int, NDArray[np.uint32], int]
+#: Rows of counters, and counters in a row besides those of bins of equal width, as in ``_counting.c``.
+_LANES, _MORE = 4, OCTAVES * PER_OCTAVE + 64
 
 
 class _Counters(threading.local):
@@ -49,7 +43,7 @@ class _Counters(threading.local):
     """
 
     def __init__(self) -> None:
-        self.octaves = np.empty((2, _OCTAVES, _PER_OCTAVE), np.uint32)
+        self.octaves = np.empty((2, OCTAVES, PER_OCTAVE), np.uint32)
         self.address = self.octaves.ctypes.data
         self._lanes, self._lanes_address = np.zeros(0, np.uint32), 0
 
@@ -64,16 +58,16 @@ class _Counters(threading.local):
 _counters = _Counters()
 
 
-def count(
-    values: NDArray[np.float32], width: float, bins: int
-) -> tuple[int, NDArray[np.int64], int, tuple[float, float], _Octaves]:
-    """The fields of :class:`calibrators.histograms.binning.CountedValues`, of the first 2^30 values at most.
+def count(values: NDArray[np.float32], width: float, bins: int) -> CountedValues:
+    """Counts the first 2^30 values at most: see :class:`calibrators.histograms.binning.Kernel`.
 
     Args:
         values: Contiguous, shape (n,).
         width: The width of a bin; a power of two.
-        bins: How many; a power of two, ``MOST_BINS`` at most.
+        bins: How many; a power of two. More than ``MOST_BINS`` are left to NumPy.
     """
+    if bins > MOST_BINS:
+        return NUMPY.count(values, width, bins)
     counts = np.empty(bins, np.int64)
     taken, zeros, least, (lowest, highest) = _counting.count_values(
         values.ctypes.data,
@@ -86,13 +80,12 @@ def count(
         _counters.address,
     )
     octaves = _octaves(taken, _counters.octaves[0], least, max(lowest, highest))
-    return taken, counts, zeros, (0.0 - _magnitude(lowest), _magnitude(highest)), octaves
+    ends = (0.0 - _magnitude(lowest), _magnitude(highest))
+    return CountedValues(taken, counts, zeros, ends, octaves)
 
 
-def count_sides(
-    values: NDArray[np.float32], widths: tuple[float, float], bins: int
-) -> tuple[int, NDArray[np.int64], int, tuple[float, float], tuple[_Octaves, _Octaves]]:
-    """The fields of :class:`calibrators.histograms.binning.CountedSides`; the first 2^30 values at most.
+def count_sides(values: NDArray[np.float32], widths: tuple[float, float], bins: int) -> CountedSides:
+    """Counts the first 2^30 values at most: see :class:`calibrators.histograms.binning.Kernel`.
 
     Args:
         values: Contiguous, shape (n,).
@@ -115,15 +108,15 @@ def count_sides(
     )
     upper_octaves, lower_octaves = map(_octaves, (taken, taken), _counters.octaves, least, largest)
     peaks = _magnitude(largest[0]), _magnitude(largest[1])
-    return taken, counts, zeros, peaks, (upper_octaves, lower_octaves)
+    return CountedSides(taken, counts, zeros, peaks, (upper_octaves, lower_octaves))
 
 
-def _octaves(taken: int, counts: NDArray[np.uint32], least: int, largest: int) -> _Octaves:
+def _octaves(taken: int, counts: NDArray[np.uint32], least: int, largest: int) -> Octaves:
     """Those that were written: from the one of the least bits to that of the largest."""
     if not largest:
-        return 0, counts[:0], 0
+        return Octaves(0, counts[:0])
     first = least >> _FRACTION_BITS
-    return first, counts[first : (largest >> _FRACTION_BITS) + 1], taken
+    return Octaves(first, counts[first : (largest >> _FRACTION_BITS) + 1], taken)
 
 
 def _limit(width: float, bins: int) -> int:

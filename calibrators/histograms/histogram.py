@@ -13,6 +13,8 @@ makes of it get their histograms from one look at the tensor.
 
 from __future__ import annotations
 
+import functools
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -21,7 +23,18 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.histograms.binning import BLOCK, OCTAVES, PER_OCTAVE, Counts, Octaves, kernel, peak
+from calibrators.histograms.binning import (
+    BLOCK,
+    NUMPY,
+    OCTAVES,
+    PER_OCTAVE,
+    Counts,
+    Kernel,
+    Octaves,
+    peak,
+)
+
+_logger = logging.getLogger(__name__)
 
 #: Bins of a histogram. The largest magnitude always falls into the upper half of them.
 BINS = 2048
@@ -52,6 +65,17 @@ _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 #: Below this exponent 1/width would overflow float32.
 _SMALLEST_EXPONENT = -126
+
+
+@functools.cache
+def kernel() -> Kernel:
+    """The fastest kernel that is installed."""
+    try:
+        from calibrators.histograms import compiled
+    except ImportError as error:
+        _logger.debug("histograms are counted by NumPy: %s", error)
+        return NUMPY
+    return Kernel("C", compiled.count, compiled.count_sides)
 
 
 @dataclass(frozen=True)

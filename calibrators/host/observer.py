@@ -24,7 +24,7 @@ from typing import Any, TypeAlias, TypeVar
 from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches
-from calibrators.data.feeds import FeedDict, NameOf, batch_rows, pieces
+from calibrators.data.feeds import FeedDict, NameOf, batch_rows, part_of, pieces
 from calibrators.data.inputs import InputSpec, has_fixed_batch
 from calibrators.data.samples import (
     DataFingerprint,
@@ -301,7 +301,7 @@ class Observer:
                 lambda number, names, feed: self._device.run(self.open().result()[number], names, feed),
                 plan,
                 counted,
-                Preflight(self._inputs, lambda sample: name_of(first + sample)),
+                Preflight(self._inputs, functools.partial(_named_from, name_of, first)),
                 SampleKeeper(keep, whole_batches=has_fixed_batch(self._inputs)),
                 advance,
                 checkpoint,
@@ -414,7 +414,7 @@ class _Pass:
             rows = batch_rows(feed)
             rest = None
             if rows is not None and rows > self._to_skip:
-                feed, rest = _split(feed, self._to_skip)
+                feed, rest = part_of(feed, 0, self._to_skip), part_of(feed, self._to_skip, None)
             counted, _ = self._check_and_count(feed)
             self._advance(counted)
             self._to_skip = max(0, self._to_skip - counted)
@@ -538,17 +538,14 @@ class _Pass:
         self._checkpoint.save(Counted(done.samples, done.data, self._counted.merged()))
 
 
+def _named_from(name_of: NameOf, first: int, sample: int) -> str:
+    """What a sample is called, by its number in a part of the data before which there are some."""
+    return name_of(first + sample)
+
+
 def _rows_at_once(most_rows: MostRows, feed: FeedDict) -> int | None:
     """How many samples of a feed are run together, at most."""
     return most_rows(feed) if callable(most_rows) else most_rows
-
-
-def _split(feed: FeedDict, rows: int) -> tuple[FeedDict, FeedDict]:
-    """The first samples of a feed, and those after them."""
-    return (
-        {name: array[:rows] for name, array in feed.items()},
-        {name: array[rows:] for name, array in feed.items()},
-    )
 
 
 def _run(

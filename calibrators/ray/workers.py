@@ -11,7 +11,6 @@ import copy
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import starmap
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from calibrators.data.batches import Batches, Shard, Source, labelled_alike
@@ -111,6 +110,21 @@ class _Call:
     result: Any = None
 
 
+@dataclass(frozen=True)
+class Done(Generic[Result]):
+    """What came back for one shard.
+
+    Attributes:
+        first: How many samples of the data come before it.
+        samples: How many samples it has.
+        result: What the worker returned; its arrays do not depend on Ray's memory.
+    """
+
+    first: int
+    samples: int
+    result: Result
+
+
 class _WorkerPool:
     """Workers that share the shards."""
 
@@ -138,15 +152,14 @@ class _WorkerPool:
         self._to_repeat: deque[_Job] = deque()
         self._deaths: Counter[int | None] = Counter()
 
-    def results(self, workers: int) -> Iterator[tuple[int, int, Any]]:
+    def results(self, workers: int) -> Iterator[Done[Any]]:
         """Has the work done.
 
         Args:
             workers: The number of workers.
 
         Yields:
-            For each shard, in the order of the data: how many samples come before it, how many it has, and
-            what a worker returned, with arrays that do not depend on Ray.
+            What came back for each shard, in the order of the data.
 
         Raises:
             TrtInt8Error: A worker raised it. It is raised once all shards before have been given out.
@@ -248,7 +261,7 @@ class _WorkerPool:
         answer, result = worker.work.options(num_returns=2).remote(job.shard)
         self._calls[answer] = _Call(worker, job, result)
 
-    def _take_first_result(self) -> tuple[int, int, Any] | None:
+    def _take_first_result(self) -> Done[Any] | None:
         """The oldest result; None where it is lost, and its shard to be done again."""
         job = self._order[0]
         if job.failure is not None:
@@ -264,7 +277,7 @@ class _WorkerPool:
             return None
         self._order.popleft()
         # Arrays lie in Ray's shared memory; this gives them memory of their own.
-        return job.first, job.samples, copy.deepcopy(result)
+        return Done(job.first, job.samples, copy.deepcopy(result))
 
     def _replace_worker(self, call: _Call, error: Exception) -> None:
         """Starts another worker for one that died, whose shard, of which nothing was counted, is repeated."""
@@ -352,21 +365,6 @@ _SHARDS_PER_WORKER = 8
 _FEW_BATCHES, _MOST_BATCHES = 8, 64
 
 
-@dataclass(frozen=True)
-class Done(Generic[Result]):
-    """What came back for one shard.
-
-    Attributes:
-        first: How many samples of the data come before it.
-        samples: How many samples it has.
-        result: What the worker returned; its arrays do not depend on Ray's memory.
-    """
-
-    first: int
-    samples: int
-    result: Result
-
-
 @contextlib.contextmanager
 def fan_out(
     work: ShardWork[Result], batches: Batches, executor: RayExecutor, threads: int
@@ -404,7 +402,7 @@ def fan_out(
         task = ray.put(Task(work, source))
         pool = _WorkerPool(ray, type(work).__name__, task, resources, batches.cut(size))
         try:
-            yield starmap(Done, pool.results(workers))
+            yield pool.results(workers)
         finally:
             pool.close()
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from calibrators.cuda import driver_version, gpu_names, gpu_problem
 from calibrators.errors import TrtInt8Error
-from calibrators.histograms.binning import NUMPY, kernel
+from calibrators.histograms.binning import NUMPY
+from calibrators.histograms.histogram import kernel
 from calibrators.host.cuda_session import open_device
 from calibrators.imports import install_command
 from calibrators.tensorrt import flavor

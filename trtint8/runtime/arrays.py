@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from calibrators.cuda import Buffer, Device
 from calibrators.cuda.dlpack import CUDA, Dlpack, give, is_contiguous, on_gpu, take
+from calibrators.data.feeds import fits
 from calibrators.data.inputs import Shape, shape_text
 from calibrators.errors import CalibrationDataError, in_one_line, such_as
 from trtint8.engine.file import TensorSpec
@@ -147,9 +148,7 @@ def as_input(value: Any, spec: TensorSpec, stream: int, *, kind: str = "input") 
         raise CalibrationDataError(
             f"{place} takes {spec.dtype} but was given {array.dtype}; convert it with astype('{spec.dtype}')"
         )
-    if len(array.shape) != len(spec.shape) or any(
-        isinstance(dim, int) and dim != size for dim, size in zip(spec.shape, array.shape, strict=True)
-    ):
+    if len(array.shape) != len(spec.shape) or not fits(array.shape, spec.shape):
         wanted = shape_text([dim if isinstance(dim, int) else None for dim in spec.shape])
         raise CalibrationDataError(
             f"{place} takes shape {wanted} but was given {shape_text(array.shape)}; reshape it"

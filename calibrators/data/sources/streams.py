@@ -26,6 +26,7 @@ from calibrators.data.feeds import (
     batch_rows,
     join_samples,
     named_arrays,
+    part_of,
     samples_in,
 )
 from calibrators.data.inputs import DataOptions, fixed_batches
@@ -111,7 +112,7 @@ class Stream(Feeds):
             CalibrationDataError: What the iterable yields is no feed dict, does not fit the model, or
                 cannot be regrouped; the data is no longer there; or the labels are not one per sample.
         """
-        feeds = self._counted(limited(self._bound(), self.limit, samples_in, _part))
+        feeds = self._counted(limited(self._bound(), self.limit, samples_in, part_of))
         if size is not None:
             feeds = _regrouped(feeds, size, self.binding)
         return feeds if self.fixed_batch is None else _whole(feeds, self.fixed_batch)
@@ -258,12 +259,8 @@ def _regrouped(feeds: Iterator[FeedDict], size: int, binding: Binding) -> Iterat
             )
         return found
 
-    for number, pieces in enumerate(regrouped(feeds, size, rows, _part)):
+    for number, pieces in enumerate(regrouped(feeds, size, rows, part_of)):
         yield _joined(pieces, number * size, binding)
-
-
-def _part(feed: FeedDict, start: int, stop: int) -> FeedDict:
-    return {name: array[start:stop] for name, array in feed.items()}
 
 
 def _joined(pieces: list[FeedDict], first: int, binding: Binding) -> FeedDict:

@@ -276,10 +276,6 @@ def _with_bins(histograms: Mapping[str, Histogram], bins: int) -> dict[str, Hist
 
 
 def _rendered(record: TableRecord, histograms: Mapping[str, Histogram], source: str) -> bytes:
-    return records.render(replace(record, histograms=_encoded(histograms, source)))
-
-
-def _encoded(histograms: Mapping[str, Histogram], source: str) -> dict[str, HistogramRecord]:
     for name, histogram in histograms.items():
         try:
             histogram.check()
@@ -288,7 +284,7 @@ def _encoded(histograms: Mapping[str, Histogram], source: str) -> dict[str, Hist
                 f"cannot write '{source}': the histogram of '{name}' is none that a calibration counts, as "
                 f"{error}"
             ) from error
-    return packed(HistogramRecord.of, histograms)
+    return records.render(replace(record, histograms=packed(HistogramRecord.of, histograms)))
 
 
 def packed(pack: Callable[[Histogram], _Packed], histograms: Mapping[str, Histogram]) -> dict[str, _Packed]:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 
 import calibrators.histograms
-from calibrators.histograms.binning import NUMPY, kernel, peak
+from calibrators.histograms.binning import NUMPY, peak
+from calibrators.histograms.histogram import kernel
 from tests.calibrators.histograms.kernels import ARRAYS, by_numpy, observed
 
 KERNELS = {found.name: found for found in (NUMPY, kernel())}

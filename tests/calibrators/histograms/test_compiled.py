@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from calibrators.histograms.binning import NUMPY, kernel
+from calibrators.histograms.binning import NUMPY
+from calibrators.histograms.histogram import kernel
 
 compiled = kernel()
 pytestmark = pytest.mark.skipif(compiled is NUMPY, reason="trtint8 was installed without a C compiler")
