@@ -220,18 +220,19 @@ def _succeed(done: Run) -> Run:
     return done
 
 
-def sweep(name: str, folder: Path, *, in_turn: bool = False, shown: int = 5) -> Counter[str]:
+def sweep(name: str, folder: Path, *, in_turn: bool = False, every: int = 1, shown: int = 5) -> Counter[str]:
     """Makes the calls of a verb fail, and prints a row, and what is wrong.
 
     Args:
         name: The verb.
         folder: Where it writes; what it reads is in the folder above.
         in_turn: Whether each call fails in one way, the next one in the next way, and not each in all ways.
+        every: One call in so many fails, from the first on.
         shown: How much is printed of what is wrong.
     """
     swept, calls = Sweep.of(VERBS[name], folder)
     counts: Counter[str] = Counter()
-    for at in range(1, calls + 1):
+    for at in range(1, calls + 1, every):
         for fault, way, code in [FAULTS[at % len(FAULTS)]] if in_turn else FAULTS:
             outcome, wrong = swept.outcome(at, way, code)
             counts[outcome] += 1
@@ -261,6 +262,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--verbs", nargs="+", choices=tuple(VERBS), default=list(VERBS))
     parser.add_argument("--in-turn", action="store_true", help="let each call fail in one way only")
+    parser.add_argument("--every", type=int, default=1, help="let one call in so many fail")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         if _PRELOAD not in os.environ:
@@ -272,7 +274,8 @@ def main() -> int:
         folder = Path(name).resolve() / "out"
         prepare(folder.parent)
         print("| verb | calls | injections | old | new | refused | else |\n|---|---|---|---|---|---|---|")
-        return int(sum(sweep(verb, folder, in_turn=options.in_turn)["else"] for verb in options.verbs) > 0)
+        how = {"in_turn": options.in_turn, "every": options.every}
+        return int(sum(sweep(verb, folder, **how)["else"] for verb in options.verbs) > 0)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.installations import missing
+from tests.sampling import sample
 
 ROOT = Path(__file__).parents[1]
 
@@ -31,10 +32,7 @@ def run(code, *requirements):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "extras",
-    [
-        *("", README),
-        *(pytest.param(extra, marks=pytest.mark.nightly) for extra in EXTRAS if extra != "[dev]"),
-    ],
+    sample(["", README, *(extra for extra in EXTRAS if extra != "[dev]")], ["", README]),
 )
 def test_every_verb_and_public_name_works_or_names_its_extra(extras):
     if lacking := missing(f"trtint8{extras}"):

@@ -53,6 +53,9 @@ _COMMANDS = (
     "table extract e.qdq.onnx -o OUT/t.json",
 )
 
+#: The first line of each verb.
+_FIRST = {command.split()[0]: command for command in reversed(_COMMANDS)}.values()
+
 #: Verbs with an output in the stranger's folder, and the endings of the names that they make of it.
 _WRITING = (
     "calibrate m.onnx calib.npz -o o.json",
@@ -185,7 +188,7 @@ def test_every_verb_is_tried():
     assert {command.split()[0] for command in _COMMANDS} == set(VERBS)
 
 
-@pytest.mark.parametrize("command", _COMMANDS)
+@pytest.mark.parametrize("command", sample(_COMMANDS, _FIRST))
 def test_what_is_read_stays_byte_for_byte(command, strange, tmp_path):
     before, home = _snapshot(strange), _snapshot(tmp_path / "home")
     _run(strange, command)
@@ -196,7 +199,7 @@ def test_what_is_read_stays_byte_for_byte(command, strange, tmp_path):
     assert not list((tmp_path / "tmp").iterdir())
 
 
-@pytest.mark.parametrize("command", sample(_COMMANDS, 3))
+@pytest.mark.parametrize("command", sample(_COMMANDS, _COMMANDS[::3]))
 def test_a_folder_of_another_user_can_be_read(command, strange, tmp_path):
     """Without the rights of root, whose system calls succeed everywhere."""
     prefix = ()
@@ -218,7 +221,7 @@ def test_a_folder_of_another_user_can_be_read(command, strange, tmp_path):
 
 
 @pytest.mark.parametrize("command", _WRITING)
-@pytest.mark.parametrize("links", [True, pytest.param(False, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("links", sample([True, False], [True]))
 def test_only_outputs_are_written(links, command, strange, tmp_path):
     """Nothing is written, and nothing removed, through a link that the user did not name."""
     if links:

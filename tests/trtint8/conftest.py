@@ -1,5 +1,6 @@
 """What the tests of this package share."""
 
+import numpy as np
 import pytest
 
 import trtint8
@@ -28,6 +29,14 @@ def split():
 def table(split):
     """The demo model's calibration table."""
     return trtint8.calibrate(DEMO_MODEL, split.calibration_images, progress=False)
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory):
+    """A calibration cache of the demo model, from random images."""
+    images = np.random.default_rng(0).random((32, 1, 8, 8), np.float32)
+    table = trtint8.calibrate(DEMO_MODEL, images, progress=False)
+    return table.save(tmp_path_factory.mktemp("cache") / "model.cache")
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from trtint8.data import DEMO_MODEL, load_digits_split
 MODEL = str(DEMO_MODEL)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def files(tmp_path_factory):
     pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
     folder = tmp_path_factory.mktemp("data")
@@ -19,7 +19,7 @@ def files(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def table(files):
     path = files / "t.json"
     assert main(["calibrate", MODEL, str(files / "calibration.npz"), "-o", str(path)]) == 0

@@ -17,13 +17,6 @@ from trtint8.models.model import load_model
 pytestmark = pytest.mark.usefixtures("rtx")
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    images = np.random.default_rng(0).random((32, 1, 8, 8), np.float32)
-    path = tmp_path_factory.mktemp("cache") / "model.cache"
-    return calibrate(DEMO_MODEL, images, progress=False).save(path)
-
-
 # The command.
 def migrated(arguments, capsys):
     status = main(["migrate", str(DEMO_MODEL), *map(str, arguments), "--json"])

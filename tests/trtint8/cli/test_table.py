@@ -13,16 +13,8 @@ from calibrators.tables.cache_origin import CacheOrigin
 from calibrators.tables.choice import RangeChoice
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.calibration_cache import write_cache
-from trtint8 import calibrate
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    images = np.random.default_rng(0).random((32, 1, 8, 8), np.float32)
-    path = tmp_path_factory.mktemp("cache") / "model.cache"
-    return calibrate(DEMO_MODEL, images, progress=False).save(path)
 
 
 # Tables: extract, drop, merge, convert.

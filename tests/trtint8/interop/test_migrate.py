@@ -7,7 +7,6 @@ from calibrators.errors import ModelError, TableError
 from calibrators.tables.formats import ncnn
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.onnx_models import Shaped
-from trtint8 import calibrate
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 from trtint8.interop.migrate import migrate, plan_migration, read_ncnn_table, render_ncnn_table
@@ -66,13 +65,6 @@ def test_layers_in_float_need_no_range(prepared):
     assert migrated.placement.quantized_nodes == ("first",)
     with pytest.raises(ModelError, match="'third' matches no node"):
         migrate(prepared, CalibrationTable({"x": 1.0}), keep_float=["third"])
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    images = np.random.default_rng(0).random((32, 1, 8, 8), np.float32)
-    path = tmp_path_factory.mktemp("cache") / "model.cache"
-    return calibrate(DEMO_MODEL, images, progress=False).save(path)
 
 
 @pytest.fixture(scope="module")

@@ -280,13 +280,6 @@ def test_outputs_keep_their_names():
     assert said.ranges == {"last_dq_out": 124}
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    images = np.random.default_rng(0).random((32, 1, 8, 8), np.float32)
-    path = tmp_path_factory.mktemp("cache") / "model.cache"
-    return calibrate(DEMO_MODEL, images, progress=False).save(path)
-
-
 def test_every_scale_makes_the_round_trip(cache):
     table = CalibrationTable.load(cache)
     back = extract_table(load_model(quantize(DEMO_MODEL, table)))
