@@ -1,4 +1,4 @@
-"""The checks of faults, kills and leaks: the short form of one in every run, and all of them at night."""
+"""The checks of faults, kills and growth: the short form of one in every run, and all of them at night."""
 
 import shutil
 import subprocess
@@ -35,6 +35,8 @@ def test_whatever_fails_files_that_belong_together_are_the_old_ones_or_the_new_o
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("check", ["fault_check.py --in-turn", "kill_check.py", "leak_check.py"])
+@pytest.mark.parametrize(
+    "check", ["fault_check.py --in-turn", "kill_check.py", "bench_growth.py", "check_processes.py"]
+)
 def test_of_every_verb(check):
     assert checked(*check.split())
