@@ -119,7 +119,7 @@ def equalize(
     if not forms:
         return Equalized(copy, (), (), channels.skipped)
     samples = itertools.chain([first], batches)
-    choice = FactorChoice.begin(model, placement, channels, forms, samples, method)
+    choice = FactorChoice(model, placement, channels, forms, samples, method)
     with progress_bar("Choosing factors", len(forms), enabled=False) as advance:
         strengths = []
         for form in forms:

@@ -19,10 +19,8 @@ from calibrators.histograms.thresholds import METHODS
 from trtint8.equalization.following.constants import input_ranges
 from trtint8.equalization.following.labelling import (
     FIXED,
-    Change,
     Channels,
     NetworkChannels,
-    Producer,
     Reading,
 )
 from trtint8.equalization.forms import (
@@ -30,13 +28,12 @@ from trtint8.equalization.forms import (
     Observations,
     Part,
     changed_constant,
-    changes_by_constant,
     factors_of,
     observe,
 )
 from trtint8.models.graph import constant_input, graph_values
 from trtint8.quantization.placement import Placement
-from trtint8.simulation.networks import Layer, find_layers
+from trtint8.simulation.networks import find_layers
 from trtint8.simulation.segments import LayerAlone
 
 #: Limits of the factors: channels that are nearly always zero would give weights of extreme magnitudes.
@@ -322,98 +319,65 @@ def _has_one_scale(choice: FactorChoice, product: str) -> bool:
     return configs.dominator(first) == configs.dominator(second)
 
 
-@dataclass(frozen=True)
 class FactorChoice:
     """The factors of a network's channels, and what their choice rests on.
 
-    Attributes:
+    Args:
         model: The float model; not changed.
         placement: The placement for this model.
-        method: The calibration method that the model will be calibrated with.
         channels: The channels of the model.
+        forms: The forms of these channels.
+        feeds: The samples that factors are chosen with, on which the float network is run.
+        method: The calibration method that the model will be calibrated with.
+
+    Attributes:
         producers: The producers by the name of their node.
         labels: Tensor name to the channels of its elements, for every tensor that was observed.
         observed: What was measured of these tensors, before any factor is applied.
         nodes: The model's nodes by name.
-        changes: The changes of constants, by name of the node and index of its input.
         layers: The weighted nodes that run in INT8, by name.
         copied: For each representative, whether factors other than 1 need a copy of a node.
         factors: The factors of the representatives, float64 of shape (number of channels,). They begin as 1,
             and those that choose write into this array.
         least: The least factors of the representatives of channels that pass a bound; more than 1 where the
             factor has to stay 1, and 0 for channels that pass none.
+
+    Raises:
+        CalibrationDataError: The model fails on a batch.
     """
 
-    model: ir.Model
-    placement: Placement
-    method: str
-    channels: NetworkChannels
-    producers: Mapping[str, Producer]
-    labels: Mapping[str, Channels]
-    observed: Observations
-    nodes: Mapping[str, ir.Node]
-    changes: Mapping[tuple[str, int], list[Change]]
-    layers: Mapping[str, Layer]
-    copied: NDArray[np.bool_]
-    factors: NDArray[np.float64]
-    least: NDArray[np.float64]
-
-    @classmethod
-    def begin(
-        cls,
+    def __init__(
+        self,
         model: ir.Model,
         placement: Placement,
         channels: NetworkChannels,
         forms: Sequence[Form],
         feeds: Iterable[FeedDict],
         method: str,
-    ) -> FactorChoice:
-        """Runs the float network, and begins with factors of 1.
-
-        Args:
-            model: The float model; not changed.
-            placement: The placement for this model.
-            channels: The channels of the model.
-            forms: The forms of these channels.
-            feeds: The samples that factors are chosen with.
-            method: The calibration method that the model will be calibrated with.
-
-        Raises:
-            CalibrationDataError: The model fails on a batch.
-        """
-        producers = {producer.node: producer for producer in channels.producers}
+    ) -> None:
+        self.model, self.placement, self.channels, self.method = model, placement, channels, method
+        self.producers = {producer.node: producer for producer in channels.producers}
         read = {reading.tensor: reading.labels for form in forms for reading in form.readings}
-        multiplied = [producers[name] for form in forms if form.products for name in form.producers]
-        shared = [name for group in placement.shared for name in group]
+        multiplied = [self.producers[name] for form in forms if form.products for name in form.producers]
         ranks = {value.name: len(value.shape or ()) for value in graph_values(model.graph)}
-        labels = {
-            **{name: np.full((1,) * ranks.get(name, 0), FIXED, np.int64) for name in shared},
+        shared = {name: ranks.get(name, 0) for group in placement.shared for name in group}
+        self.labels: Mapping[str, Channels] = {
+            **{name: np.full((1,) * rank, FIXED, np.int64) for name, rank in shared.items()},
             **{name: channels.tensors[name] for name in shared if name in channels.tensors},
             **{producer.tensor: producer.labels for producer in multiplied},
             **{clip.tensor: clip.labels for clip in channels.clips},
             **read,
         }
-        nodes = {node.name or "": node for node in model.graph}
+        self.observed = observe(model, self.labels, read, feeds)
+        self.nodes = {node.name or "": node for node in model.graph}
         quantized = frozenset(placement.quantized_nodes)
-        observed = observe(model, labels, read, feeds)
-        copied = np.zeros(len(channels.representatives), np.bool_)
+        layers = find_layers(model.graph, placement)
+        self.layers = {layer.name: layer for layer in layers if layer.name in quantized}
+        self.copied = np.zeros(len(channels.representatives), np.bool_)
         for copy in channels.copies:
-            copied[channels.representatives[copy.channels]] = True
-        return cls(
-            model,
-            placement,
-            method,
-            channels,
-            producers,
-            labels,
-            observed,
-            nodes,
-            changes_by_constant(channels),
-            {layer.name: layer for layer in find_layers(model.graph, placement) if layer.name in quantized},
-            copied,
-            np.ones(len(channels.representatives)),
-            _least_factors(channels, observed),
-        )
+            self.copied[channels.representatives[copy.channels]] = True
+        self.factors = np.ones(len(channels.representatives))
+        self.least = _least_factors(channels, self.observed)
 
     def factors_of(self, labels: Channels) -> NDArray[np.float64]:
         """The factors of channels as they are now, of the shape of ``labels``."""
@@ -427,7 +391,7 @@ class FactorChoice:
         """
         weights = constant_input(self.nodes[node], 1)
         assert weights is not None, f"'{node}' has constant weights"
-        return changed_constant(weights, self.channels, self.factors, self.changes[node, 1])
+        return changed_constant(weights, self.channels, self.factors, self.channels.changes[node, 1])
 
 
 def _least_factors(channels: NetworkChannels, observed: Observations) -> NDArray[np.float64]:

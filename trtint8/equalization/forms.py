@@ -150,18 +150,10 @@ def changed_constant(
         changes: The changes of this constant.
     """
     changed = array.astype(np.float64)
-    for change in changes:
-        by = factors_of(channels, factors, change.channels)
-        changed = changed * (by if change.power == 1 else by**change.power)
+    for labels, power in changes:
+        by = factors_of(channels, factors, labels)
+        changed = changed * (by if power == 1 else by**power)
     return np.asarray(changed, np.float32)
-
-
-def changes_by_constant(channels: NetworkChannels) -> dict[tuple[str, int], list[Change]]:
-    """Name of a node and index of its input to the changes of the constant there."""
-    changes: dict[tuple[str, int], list[Change]] = defaultdict(list)
-    for change in channels.changes:
-        changes[change.node, change.index].append(change)
-    return changes
 
 
 def apply_factors(model: ir.Model, channels: NetworkChannels, factors: NDArray[np.float64]) -> None:
@@ -177,7 +169,7 @@ def apply_factors(model: ir.Model, channels: NetworkChannels, factors: NDArray[n
     for copy in channels.copies:
         if (factors_of(channels, factors, copy.channels) != 1).any():
             nodes.update(_copy(model.graph, nodes, copy, taken))
-    for (name, index), changes in changes_by_constant(channels).items():
+    for (name, index), changes in channels.changes.items():
         if all((factors_of(channels, factors, change.channels) == 1).all() for change in changes):
             continue
         array = constant_input(nodes[name], index)

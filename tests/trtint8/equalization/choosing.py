@@ -10,5 +10,5 @@ def begin(model, feed, method="minmax"):
     """The choice, and the forms by their description."""
     channels = followed(model, feed)
     forms = find_forms(channels)
-    choice = FactorChoice.begin(model, place(model), channels, forms, [feed], method)
+    choice = FactorChoice(model, place(model), channels, forms, [feed], method)
     return choice, {form.description: form for form in forms}

@@ -10,7 +10,6 @@ from trtint8.equalization.following.labelling import Change, NetworkChannels
 from trtint8.equalization.forms import (
     apply_factors,
     changed_constant,
-    changes_by_constant,
     factors_of,
     find_forms,
     from_last_to_first,
@@ -67,10 +66,10 @@ def test_channels_that_nothing_produces_are_in_no_form():
     ]
 
 
-def three_channels(changes=()):
+def three_channels():
     """Channels 1 and 2 have factors of their own; channel 3 has the reciprocal of the second one's."""
     representatives, powers = np.array([0, 1, 2, 2]), np.array([1, 1, 1, -1])
-    return NetworkChannels(representatives, powers, changes=list(changes))
+    return NetworkChannels(representatives, powers)
 
 
 def test_factors_and_their_reciprocals():
@@ -81,12 +80,9 @@ def test_factors_and_their_reciprocals():
 
 
 def test_a_constant_with_two_changes():
-    rows = Change("layer", 1, np.array([[1], [2]]), 1)
-    columns = Change("layer", 1, np.array([[0, 3]]), -1)
-    channels = three_channels([rows, columns])
-    assert changes_by_constant(channels) == {("layer", 1): [rows, columns]}
+    rows, columns = Change(np.array([[1], [2]]), 1), Change(np.array([[0, 3]]), -1)
     found = changed_constant(
-        np.ones((2, 2), np.float32), channels, np.array([1, 4, 10, 77.0]), [rows, columns]
+        np.ones((2, 2), np.float32), three_channels(), np.array([1, 4, 10, 77.0]), [rows, columns]
     )
     np.testing.assert_allclose(found, [[4, 40], [10, 100]])
     assert found.dtype == np.float32

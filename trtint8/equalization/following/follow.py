@@ -149,32 +149,28 @@ def _divides_constant(
             return False
     while labels.ndim > constant.ndim and labels.shape[0] == 1:
         labels = labels[0]
-    labelling.found.changes.append(Change(node.name or "", index, labels, -1))
+    labelling.found.changes[node.name or "", index].append(Change(labels, -1))
     return True
 
 
 def _multiply(labelling: Labelling, node: ir.Node) -> None:
-    """Passes channels on that are multiplied by values without factors, such as a gate."""
-    if labelling.read(node, 0) is not None and labelling.read(node, 1) is not None:
-        labelling.fix(node, 1, f"'{node.name}' multiplies channels by them that have factors of their own")
+    """Passes channels on that are multiplied or divided by values without factors, such as a gate."""
+    divides = node.op_type == "Div"
+    if divides or labelling.read(node, 0) is not None:
+        reason = (
+            "divides by them" if divides else "multiplies channels by them that have factors of their own"
+        )
+        labelling.fix(node, 1, f"'{node.name}' {reason}")
     first, second = labelling.read(node, 0), labelling.read(node, 1)
     labels = first if first is not None else second
     if labels is not None:
         labelling.write(node.outputs[0], labels)
         return
-    for index in (0, 1):
+    for index in () if divides else (0, 1):
         constant = constant_input(node, index)
         if constant is not None and constant.size > 1 and constant.dtype == np.float32:
             _scale_by_constant(labelling, node, index, constant.shape)
             return
-
-
-def _divide(labelling: Labelling, node: ir.Node) -> None:
-    """Passes on the channels of the dividend."""
-    labelling.fix(node, 1, f"'{node.name}' divides by them")
-    labels = labelling.read(node, 0)
-    if labels is not None:
-        labelling.write(node.outputs[0], labels)
 
 
 _logger = logging.getLogger(__name__)
@@ -211,7 +207,7 @@ def _clip(labelling: Labelling, node: ir.Node) -> None:
     if labels is not None:
         labelling.write(output, labels)
         nearest = min(abs(bound) for bound in (low, high) if bound)
-        labelling.found.clips.append(Clipping(node.name or "", output.name or "", labels, nearest))
+        labelling.found.clips.append(Clipping(output.name or "", labels, nearest))
 
 
 def _move(labelling: Labelling, node: ir.Node) -> None:
@@ -319,24 +315,21 @@ def _separate_readers(
     Returns:
         A copy of these nodes, where other readers need the output unchanged; else nothing.
     """
-    output = affine.output
+    output, name = affine.output, affine.nodes[-1].name or ""
     readers = list(dict.fromkeys(user for user, _ in output.uses() if not operator_of(user).reads_shape))
-    uses = {reader: labelling.affine_uses.get((output, reader)) for reader in readers}
+    uses = {reader: affine.uses[reader] for reader in readers if reader in affine.uses}
     good = {
         reader: labels
         for reader, labels in uses.items()
-        if labels is not None and not labelling.classes.are_fixed(labels).any() and read[labels].all()
+        if not labelling.classes.are_fixed(labels).any() and read[labels].all()
     }
     # Nothing divides the channels of the other readers, so nothing may multiply them either.
-    name = affine.nodes[-1].name or ""
-    for reader, labels in uses.items():
-        if labels is not None and reader not in good:
-            reason = f"'{reader.name}' passes only a part of '{output.name}' on to weights"
-            labelling.classes.fix(labels, reason)
+    for reader in (reader for reader in uses if reader not in good):
+        reason = f"'{reader.name}' passes only a part of '{output.name}' on to weights"
+        labelling.classes.fix(uses[reader], reason)
     if not good:
         for labels in uses.values():
-            if labels is not None:
-                labelling.note_skipped(name, labels)
+            labelling.note_skipped(name, labels)
         return []
     first, *others = good.values()
     for labels in others:
@@ -348,7 +341,7 @@ def _separate_readers(
     renamed = dict(zip(names, copies, strict=True))
     channels = first.reshape(affine.shape)
     for node, index in affine.constants:
-        labelling.found.changes.append(Change(renamed[node.name or ""], index, channels, -1))
+        labelling.found.changes[renamed[node.name or ""], index].append(Change(channels, -1))
     if not shared:
         return []
     return [Copy(tuple(names), tuple(copies), tuple(one.name or "" for one in good), np.unique(first))]
@@ -370,15 +363,15 @@ def _multiply_by_weights(labelling: Labelling, node: ir.Node) -> None:
             assert value is not None
             read = placed(channels, labels.ndim, axis)
             labelling.found.readings.append(Reading(node.name or "", value.name or "", read))
-            labelling.found.changes.append(Change(node.name or "", 1, channels[inputs], 1))
+            labelling.found.changes[node.name or "", 1].append(Change(channels[inputs], 1))
     if not has_constant_bias(node):
         labelling.fix(node, 2, f"it is the bias of '{node.name}'")
         return
     output = node.outputs[0]
     channels = labelling.new_channels(node, int(outputs.max()) + 1)
-    labelling.found.changes.append(Change(node.name or "", 1, channels[outputs], -1))
+    labelling.found.changes[node.name or "", 1].append(Change(channels[outputs], -1))
     if len(node.inputs) > 2 and node.inputs[2] is not None:
-        labelling.found.changes.append(Change(node.name or "", 2, channels, -1))
+        labelling.found.changes[node.name or "", 2].append(Change(channels, -1))
     labels = placed(channels, labelling.rank(output), 1 if is_convolution(node) else -1)
     labelling.producers[output] = Producer(node.name or "", output.name or "", labels)
     labelling.write(output, labels)
@@ -416,7 +409,7 @@ _Rule: TypeAlias = Callable[[Labelling, ir.Node], None]
 _ARITHMETIC: Mapping[str, _Rule] = {
     "Add": _add,
     "Clip": _clip,
-    "Div": _divide,
+    "Div": _multiply,
     "MatMul": _multiply_matrices,
     "Mul": _multiply,
     "Sub": _add,

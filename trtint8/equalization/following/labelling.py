@@ -6,9 +6,10 @@ with the tensor. Channels that must share one factor are classes of a union-find
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -30,12 +31,14 @@ class Affine:
         constants: The factors and the offsets, as node and index of its input.
         shape: The shape of the factors.
         labels: The index of the factor of each element of the output, as a compact label array.
+        uses: A node that reads the output to the labels that it reads.
     """
 
     nodes: tuple[ir.Node, ...]
     constants: tuple[tuple[ir.Node, int], ...]
     shape: tuple[int, ...]
     labels: Channels
+    uses: dict[ir.Node, Channels] = field(default_factory=dict)
 
     @property
     def output(self) -> ir.Value:
@@ -59,7 +62,6 @@ class Labelling:
         classes: The channels, in classes that share one factor.
         labels: Value to its labels.
         affines: Output of each normalization to its last nodes.
-        affine_uses: Output of a normalization and a node that reads it, to the labels that this node reads.
         absorbed: Nodes that belong to a normalization and need no rule of their own.
         producers: The producers, by their output.
     """
@@ -70,7 +72,6 @@ class Labelling:
         self.classes = ChannelClasses()
         self.labels: dict[ir.Value, Channels] = {}
         self.affines: dict[ir.Value, Affine] = {}
-        self.affine_uses: dict[tuple[ir.Value, ir.Node], Channels] = {}
         self.absorbed: set[ir.Node] = set()
         self.producers: dict[ir.Value, Producer] = {}
         self._owners = [-1]
@@ -90,15 +91,12 @@ class Labelling:
         value = node.inputs[index] if index < len(node.inputs) else None
         if value is None:
             return None
-        if value in self.affines:
-            labels = self.affine_uses.get((value, node))
-            if labels is None:
-                affine = self.affines[value]
-                count = int(np.prod(affine.shape))
-                labels = self.new_channels(affine.nodes[-1], count)[affine.labels]
-                self.affine_uses[value, node] = labels
-        else:
-            labels = self.labels.get(value)
+        labels = self.labels.get(value)
+        if affine := self.affines.get(value):
+            if node not in affine.uses:
+                numbers = self.new_channels(affine.nodes[-1], int(np.prod(affine.shape)))
+                affine.uses[node] = numbers[affine.labels]
+            labels = affine.uses[node]
         return None if labels is None or self.classes.are_fixed(labels).all() else labels
 
     def write(self, value: ir.Value, labels: Channels) -> None:
@@ -215,19 +213,14 @@ def moved(
     return [compact(np.asarray(output, np.int64)) for output in evaluator.run(None, inputs)]
 
 
-@dataclass(frozen=True)
-class Change:
-    """A constant whose elements are multiplied by powers of the channels' factors.
+class Change(NamedTuple):
+    """What the elements of a constant are multiplied by: powers of the channels' factors.
 
     Attributes:
-        node: Name of the node that reads the constant; the node may be a copy that is yet to be made.
-        index: Index of the node's input.
         channels: The channel of each element; broadcasts with the constant.
         power: 1 where the constant is multiplied by the factors, -1 where it is divided by them.
     """
 
-    node: str
-    index: int
     channels: Channels
     power: int
 
@@ -273,13 +266,11 @@ class Clipping:
     """A node that cuts channels off, which factors leave as they are only below its bound.
 
     Attributes:
-        node: Name of the node.
         tensor: Name of its output.
         labels: The channel of each element of the output, as a compact label array.
         bound: The smallest magnitude other than 0 that values are cut off at.
     """
 
-    node: str
     tensor: str
     labels: Channels
     bound: float
@@ -327,7 +318,8 @@ class NetworkChannels:
         producers: The producers, in graph order.
         readings: The readers, in graph order.
         products: The products, in graph order.
-        changes: The constants to change.
+        changes: Name of a node, which may be a copy that is yet to be made, and index of its input, to the
+            changes of the constant there.
         copies: The nodes to copy, where the factors of their channels differ from 1.
         clips: The bounds that channels pass, in graph order.
         tensors: Tensor name to the channels of its elements, as a compact label array.
@@ -339,7 +331,7 @@ class NetworkChannels:
     producers: Sequence[Producer] = ()
     readings: list[Reading] = field(default_factory=list)
     products: list[Product] = field(default_factory=list)
-    changes: list[Change] = field(default_factory=list)
+    changes: dict[tuple[str, int], list[Change]] = field(default_factory=lambda: defaultdict(list))
     copies: Sequence[Copy] = ()
     clips: list[Clipping] = field(default_factory=list)
     tensors: Mapping[str, Channels] = field(default_factory=dict)
@@ -357,13 +349,14 @@ class ChannelClasses:
     """Channels by number, in classes that share one factor or its reciprocal.
 
     Each class has one representative. A channel's factor is that of its representative to the power of 1 or
-    -1. The class of :data:`FIXED` has the factor 1.
+    -1. The class of :data:`FIXED` has the factor 1, as all that are fixed.
     """
 
     def __init__(self) -> None:
         self._parents = [FIXED]
         self._powers = [1]
-        self._reasons = [""]
+        #: Representatives of classes that have the factor 1, to the reasons.
+        self._reasons = {FIXED: ""}
 
     def __len__(self) -> int:
         """Number of channels, :data:`FIXED` included."""
@@ -378,11 +371,10 @@ class ChannelClasses:
         Returns:
             Their numbers, of shape (count,).
         """
-        first = len(self)
-        self._parents += range(first, first + count)
+        numbers = np.arange(len(self), len(self) + count, dtype=np.int64)
+        self._parents += numbers.tolist()
         self._powers += [1] * count
-        self._reasons += [""] * count
-        return np.arange(first, first + count, dtype=np.int64)
+        return numbers
 
     def find(self, channel: int) -> tuple[int, int]:
         """The representative of a channel's class, and the power of its factor in the channel's factor."""
@@ -390,11 +382,11 @@ class ChannelClasses:
         while (parent := self._parents[channel]) != channel:
             passed.append(channel)
             channel = parent
-        # Whoever was passed on the way finds the representative, and the reason, at once from now on.
-        power, reason = 1, self._reasons[passed[-1]] if passed else ""
+        # Whoever was passed on the way finds the representative at once from now on.
+        power = 1
         for one in reversed(passed):
             power *= self._powers[one]
-            self._parents[one], self._powers[one], self._reasons[one] = channel, power, reason
+            self._parents[one], self._powers[one] = channel, power
         return channel, power
 
     def fix(self, channels: Channels, reason: str) -> None:
@@ -405,9 +397,7 @@ class ChannelClasses:
             reason: Why these channels keep their values, in words for the user.
         """
         for channel in np.unique(channels).tolist():
-            representative, _ = self.find(channel)
-            if representative != FIXED:
-                self._parents[representative], self._reasons[representative] = FIXED, reason
+            self._reasons.setdefault(self.find(channel)[0], reason)
 
     def tie(self, first: Channels, second: Channels, power: int, reason: str) -> None:
         """Ties the factors of channels: each of the first is one of the second to a power.
@@ -419,31 +409,26 @@ class ChannelClasses:
             reason: Why channels that cannot be tied keep their values, in words for the user.
         """
         pairs = np.stack([array.ravel() for array in np.broadcast_arrays(first, second)])
-        for one, other in np.unique(pairs, axis=1).T.tolist():
-            self._tie(one, other, power, reason)
-
-    def _tie(self, first: int, second: int, power: int, reason: str) -> None:
-        (root, root_power), (other, other_power) = self.find(first), self.find(second)
-        between = root_power * other_power * power
-        if FIXED in (root, other) or (root == other and between < 0):
-            self.fix(np.array([first, second], np.int64), reason)
-        elif root != other:
-            self._parents[root], self._powers[root] = other, between
+        for one, another in np.unique(pairs, axis=1).T.tolist():
+            (root, root_power), (other, other_power) = self.find(one), self.find(another)
+            between = root_power * other_power * power
+            if self._reasons.keys() & {root, other} or (root == other and between < 0):
+                self.fix(np.array([root, other], np.int64), reason)
+            elif root != other:
+                self._parents[root], self._powers[root] = other, between
 
     def are_fixed(self, channels: Channels) -> NDArray[np.bool_]:
         """Which channels have the factor 1, of the shape of ``channels``."""
         numbers, inverse = np.unique(channels, return_inverse=True)
-        fixed = np.array([self.find(number)[0] == FIXED for number in numbers.tolist()], bool)
+        fixed = np.array([self.find(number)[0] in self._reasons for number in numbers.tolist()], bool)
         return fixed[inverse].reshape(channels.shape)
 
     def reason(self, channel: int) -> str:
         """Why a channel has the factor 1; empty where it does not."""
-        while (parent := self._parents[channel]) not in (channel, FIXED):
-            channel = parent
-        return self._reasons[channel] if parent == FIXED else ""
+        return self._reasons.get(self.find(channel)[0], "")
 
     def representatives(self) -> tuple[Channels, NDArray[np.int64]]:
         """The representatives and the powers of all channels, each of shape (number of channels,)."""
-        found = [self.find(channel) for channel in range(len(self))]
-        numbers = np.array(found, np.int64)
-        return numbers[:, 0], numbers[:, 1]
+        numbers = np.array([self.find(channel) for channel in range(len(self))], np.int64)
+        fixed = np.isin(numbers[:, 0], list(self._reasons))
+        return np.where(fixed, FIXED, numbers[:, 0]), numbers[:, 1]

@@ -133,4 +133,4 @@ def test_a_tie_to_a_fixed_channel_fixes():
     classes = ChannelClasses()
     (a,) = classes.add(1)
     classes.tie(ids([a], [a]), ids(FIXED), 1, "reason")
-    assert classes.find(int(a))[0] == FIXED and classes.reason(int(a)) == "reason"
+    assert classes.are_fixed(a) and classes.reason(int(a)) == "reason"
