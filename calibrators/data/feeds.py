@@ -21,8 +21,11 @@ from calibrators.errors import Argument, CalibrationDataError, such_as
 #: An array of any element type.
 Array = NDArray[Any]
 
-#: An array of float64.
+#: Arrays of float64, of int64, of bool, and of indices.
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+Indices = NDArray[np.intp]
 
 #: Input name to array: what one run of a model is given.
 FeedDict = dict[str, Array]

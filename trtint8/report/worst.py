@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches
-from calibrators.data.feeds import Array, FeedDict, Floats, is_float
+from calibrators.data.feeds import Array, FeedDict, Floats, Ints, is_float
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
 from calibrators.data.samples import check_feed
@@ -251,7 +251,7 @@ def find_worst(
 def measure_batch(
     wanted: Outputs,
     got: Outputs,
-    labels: NDArray[np.int64] | None,
+    labels: Ints | None,
     rows: int,
     *,
     is_classifier: bool = False,

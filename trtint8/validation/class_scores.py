@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibrators.data.feeds import Array, Floats
+from calibrators.data.feeds import Array, Flags, Floats, Indices, Ints
 from calibrators.data.inputs import shape_text
 from calibrators.data.sources.arrays import is_class_indices
 from calibrators.errors import Argument, CalibrationDataError, advice, counted, enumerated
@@ -56,12 +56,12 @@ def agreement_all(form: BatchForm) -> Measurand:
 
 
 def _agreement(name: str, outputs: Sequence[str], *, title: str = "", output: str = "") -> Measurand:
-    def classes(batch: Batch) -> NDArray[np.int64]:
+    def classes(batch: Batch) -> Ints:
         scores = [_scores(batch.reference[one], batch.rows, name, one) for one in outputs]
         return np.stack([one.argmax(axis=1) for one in scores], axis=1)
 
-    def agree(batch: Batch) -> NDArray[np.bool_]:
-        hits: NDArray[np.bool_] = np.all(
+    def agree(batch: Batch) -> Flags:
+        hits: Flags = np.all(
             [
                 within(_scores(batch.outputs[one], batch.rows, name, one), wanted, 1)
                 for one, wanted in zip(outputs, classes(batch).T, strict=True)
@@ -83,7 +83,7 @@ def top_k(name: str, output: str, k: int) -> Measurand:
         k: How many scores count.
     """
 
-    def in_top(batch: Batch) -> NDArray[np.bool_]:
+    def in_top(batch: Batch) -> Flags:
         scores = _scores(batch.outputs[output], batch.rows, name, output)
         count = scores.shape[1]
         if k >= count:
@@ -96,7 +96,7 @@ def top_k(name: str, output: str, k: int) -> Measurand:
         if form.is_class_scores(output):  # what is wrong with others is said where they are measured
             _class_indices(name, batch, form.outputs[output].shape[1])
 
-    def labels(batch: Batch) -> NDArray[np.int64]:
+    def labels(batch: Batch) -> Ints:
         assert batch.labels is not None
         return batch.labels.astype(np.int64)[:, None]
 
@@ -105,8 +105,8 @@ def top_k(name: str, output: str, k: int) -> Measurand:
 
 def _of_hits(
     name: str,
-    find: Callable[[Batch], NDArray[np.bool_]],
-    classes: Callable[[Batch], NDArray[np.int64]],
+    find: Callable[[Batch], Flags],
+    classes: Callable[[Batch], Ints],
     most: int,
 ) -> Measurand:
     """A share of samples.
@@ -118,14 +118,12 @@ def _of_hits(
         most: How many classes a network may name for a sample.
     """
 
-    def same_for_all(
-        parts: Sequence[Sequence[Array]], _reference: float, different: NDArray[np.intp]
-    ) -> SameAnswer:
+    def same_for_all(parts: Sequence[Sequence[Array]], _reference: float, different: Indices) -> SameAnswer:
         """How often the most frequent classes are right, and whether the reference is right more often."""
         wanted, hits = (np.concatenate(arrays)[different] for arrays in zip(*parts, strict=True))
         _, kinds, counts = np.unique(wanted, axis=0, return_inverse=True, return_counts=True)
         frequent = np.argsort(-counts, kind="stable")[:most]
-        same: NDArray[np.bool_] = np.isin(kinds.ravel(), frequent)
+        same: Flags = np.isin(kinds.ravel(), frequent)
         found = compare_hits(hits, same, "")
         return SameAnswer(float(same.mean()), found.significant and found.difference > 0)
 
@@ -171,7 +169,7 @@ def check_class_folders(folders: Sequence[str] | None, form: BatchForm, metrics:
             )
 
 
-def _class_indices(name: str, batch: Batch, count: int) -> NDArray[np.int64]:
+def _class_indices(name: str, batch: Batch, count: int) -> Ints:
     """The labels of a batch, as classes of a model that has so many."""
     labels = batch.labels
     if labels is None:
@@ -204,7 +202,7 @@ def check_classes(labels: NDArray[np.integer[Any]], count: int) -> None:
         )
 
 
-def within(scores: Array, classes: NDArray[np.integer[Any]], k: int) -> NDArray[np.bool_]:
+def within(scores: Array, classes: NDArray[np.integer[Any]], k: int) -> Flags:
     """Whether fewer than k classes rank before the given one.
 
     Args:
@@ -218,7 +216,7 @@ def within(scores: Array, classes: NDArray[np.integer[Any]], k: int) -> NDArray[
     own = np.take_along_axis(scores, classes[:, None], axis=1)
     earlier = np.arange(scores.shape[1]) < classes[:, None]
     before = (scores > own) | ((scores == own) & earlier)
-    hits: NDArray[np.bool_] = (before.sum(axis=1) < k) & (own[:, 0] == own[:, 0])  # a NaN is never right
+    hits: Flags = (before.sum(axis=1) < k) & (own[:, 0] == own[:, 0])  # a NaN is never right
     return hits
 
 
@@ -274,7 +272,7 @@ def _of_maps(
     value: Callable[[Floats], Floats],
     count: Callable[[_Maps], ArrayLike],
     titles: tuple[str, str],
-    of_one_class: Callable[[NDArray[np.int64]], float],
+    of_one_class: Callable[[Ints], float],
 ) -> Measurand:
     """A metric of maps of classes.
 
@@ -295,14 +293,12 @@ def _of_maps(
     def maps(batch: Batch) -> _Maps:
         return _maps(output, own.declared, with_labels, batch)
 
-    def positions(batch: Batch) -> NDArray[np.int64]:
+    def positions(batch: Batch) -> Ints:
         """How many positions have each class, shape (classes,)."""
         found = maps(batch)
         return np.bincount(found.wanted[found.valid])
 
-    def same_for_all(
-        parts: Sequence[NDArray[np.int64]], reference: float, _different: NDArray[np.intp]
-    ) -> SameAnswer:
+    def same_for_all(parts: Sequence[Ints], reference: float, _different: Indices) -> SameAnswer:
         """The metric where the most frequent class is everywhere."""
         most = max(map(len, parts))
         same = of_one_class(np.sum([np.pad(part, (0, most - len(part))) for part in parts], axis=0))
@@ -321,11 +317,11 @@ def _of_maps(
     )
 
 
-def _most_frequent(counts: NDArray[np.int64]) -> float:
+def _most_frequent(counts: Ints) -> float:
     return float(counts.max(initial=0)) / max(1, int(counts.sum()))
 
 
-def _overlap_of_most_frequent(counts: NDArray[np.int64]) -> float:
+def _overlap_of_most_frequent(counts: Ints) -> float:
     """The mean over classes: the most frequent one is in the union everywhere, the others are never found."""
     return _most_frequent(counts) / max(1, int(np.count_nonzero(counts)))
 
@@ -365,7 +361,7 @@ def class_axis(shape: tuple[int, ...], declared: DeclaredShape = None) -> int:
     return last if last < 4 and shape[last] < min(shape[1:last]) else 1
 
 
-def class_map(output: Array, declared: DeclaredShape = None) -> NDArray[np.int64]:
+def class_map(output: Array, declared: DeclaredShape = None) -> Ints:
     """The class of each position.
 
     Args:
@@ -414,7 +410,7 @@ def mean_overlap(totals: Floats) -> Floats:
     return np.where(count == 0, 1.0, overlaps / np.where(count == 0, 1, count))
 
 
-def overlap_sums(wanted: NDArray[np.int64], found: NDArray[np.int64], classes: int) -> Floats:
+def overlap_sums(wanted: Ints, found: Ints, classes: int) -> Floats:
     """The sizes of intersection and union of each class.
 
     Args:
@@ -445,9 +441,9 @@ class _Maps(NamedTuple):
         classes: Number of classes.
     """
 
-    wanted: NDArray[np.int64]
-    found: NDArray[np.int64]
-    valid: NDArray[np.bool_]
+    wanted: Ints
+    found: Ints
+    valid: Flags
     classes: int
 
 

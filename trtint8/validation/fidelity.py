@@ -11,9 +11,9 @@ from operator import add
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from calibrators.data.feeds import Array, Floats
+from calibrators.data.feeds import Array, Floats, Indices
 from calibrators.data.inputs import shape_text
 from calibrators.errors import CalibrationDataError
 from calibrators.histograms.rules import decibels
@@ -471,7 +471,7 @@ def psnr(name: str, output: str, form: BatchForm) -> Measurand:
             _check_finite(name, batch.labels.astype(np.float64), batch, source)
 
     def same_for_all(
-        parts: Sequence[tuple[Floats, _Extent]], reference: float, _different: NDArray[np.intp]
+        parts: Sequence[tuple[Floats, _Extent]], reference: float, _different: Indices
     ) -> SameAnswer:
         """The level of the mean of all values, everywhere."""
         sums, extents = zip(*parts, strict=True)

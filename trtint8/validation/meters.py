@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrators.checks import warn_user
-from calibrators.data.feeds import Floats
+from calibrators.data.feeds import Flags, Floats, Indices
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import Batch, BatchForm
 from trtint8.validation.significance import (
@@ -63,7 +62,7 @@ class Answers:
     """
 
     of: Callable[[Batch], Any]
-    same_for_all: Callable[[Sequence[Any], float, NDArray[np.intp]], SameAnswer]
+    same_for_all: Callable[[Sequence[Any], float, Indices], SameAnswer]
 
 
 #: The answers of a metric that a network has nothing of where it finds nothing; FP32 has to be above.
@@ -97,7 +96,7 @@ class PartsMeter(Generic[PartT]):
         return None
 
 
-class HitMeter(PartsMeter[NDArray[np.bool_]]):
+class HitMeter(PartsMeter[Flags]):
     """Whether a model is right on each sample, at one byte per sample.
 
     Args:

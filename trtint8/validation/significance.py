@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import ClassVar, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calibrators.data.feeds import Floats
+from calibrators.data.feeds import Flags, Floats
 from calibrators.records import Count, PositiveCount, Probability, Result
 
 #: The 97.5 % quantile of the standard normal distribution, for 95 % intervals.
@@ -162,7 +161,7 @@ class SameAnswer(Result):
     is_beaten: bool
 
 
-def compare_hits(hits: NDArray[np.bool_], other: NDArray[np.bool_], against: str) -> Comparison:
+def compare_hits(hits: Flags, other: Flags, against: str) -> Comparison:
     """Compares two models that were right or wrong on the same samples.
 
     Args:

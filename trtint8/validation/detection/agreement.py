@@ -15,10 +15,10 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from calibrators.checks import check_choice, is_number
-from calibrators.data.feeds import Array, Floats
+from calibrators.data.feeds import Array, Floats, Indices
 from calibrators.data.images.true_boxes import NO_BOX
 from calibrators.errors import Argument, CalibrationDataError, UnsupportedError, counted
 from calibrators.imports import install_command
@@ -364,7 +364,7 @@ def match_detections(found: Floats, wanted: Floats, iou: float) -> int:
 
 def _by_box(table: Floats) -> Floats:
     """The rows of a table sorted by x1, y1, x2, y2 and class."""
-    order: NDArray[np.intp] = np.lexsort(table[:, 4::-1].T)
+    order: Indices = np.lexsort(table[:, 4::-1].T)
     return table[order]
 
 

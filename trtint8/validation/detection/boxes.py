@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from calibrators.data.feeds import Array, Floats, batch_rows
+from calibrators.data.feeds import Array, Floats, Indices, batch_rows
 from calibrators.data.inputs import shape_text
 from calibrators.errors import Argument, CalibrationDataError, counted, failures_named
 
@@ -40,7 +40,7 @@ def box_overlaps(boxes: Floats, others: Floats) -> Floats:
     return np.where(union > 0, common / np.where(union > 0, union, 1.0), 0.0)
 
 
-def suppress(boxes: Floats, scores: Floats, classes: NDArray[np.intp], iou: float) -> NDArray[np.intp]:
+def suppress(boxes: Floats, scores: Floats, classes: Indices, iou: float) -> Indices:
     """Non-maximum suppression within each class.
 
     Args:
