@@ -203,12 +203,13 @@ def job(*, keep: bool = True, enabled: bool = True) -> Iterator[None]:
     outer = _current.get()
     bars = outer or _Bars(enabled=enabled)
     kept, bars.keep = bars.keep, bars.keep and keep
-    token = _current.set(bars)
+    _current.set(bars)
     try:
         yield
     finally:
-        _current.reset(token)
         bars.keep = kept
+        if outer is None:  # generators may end before what was begun within them
+            _current.set(None)
 
 
 @contextmanager

@@ -105,6 +105,21 @@ def clock(monkeypatch):
     return clock
 
 
+def test_a_phase_may_end_before_one_that_began_within_it(monkeypatch):
+    """As a generator does that is not read to its end."""
+
+    def feeding():
+        with progress_bar("Feeding", 2):
+            yield from range(2)
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    feeds = feeding()
+    next(feeds)
+    with progress_bar("Reading", 2):
+        feeds.close()
+    assert shown(monkeypatch, Terminal(), enabled=False) == ""
+
+
 @pytest.mark.parametrize("total", [4, 9, None])
 def test_a_bar_ends_at_100_percent_also_where_it_stopped_early(monkeypatch, total):
     monkeypatch.setattr(sys, "stderr", stream := Terminal())
