@@ -163,6 +163,11 @@ class DeploySource:
         return Code(re.sub(r"[^A-Za-z0-9_.-]", "_", self.engine.stem).lstrip(".-") or "model")
 
     @property
+    def target(self) -> Target:
+        """What pairs are placed for where they are placed anew."""
+        return DEFAULT if self.asked.target is None else target_named(self.asked.target)
+
+    @property
     def is_rtx(self) -> bool:
         """Whether TensorRT for RTX built the engine, whose plans the full TensorRT does not load."""
         return self.info.flavor == "rtx"
@@ -341,7 +346,7 @@ class DeploySource:
             TrtInt8Error: Pairs cannot be placed: see :func:`trtint8.quantization.quantize.quantized_model`.
         """
         target = self.asked.target
-        if target is not None and not target_named(target).loads_plans:
+        if not self.target.loads_plans:
             *others, last = (one.name for one in TARGETS.values() if one.loads_plans)
             raise UnsupportedError(
                 f"{runner} loads plans of the full TensorRT and the target is '{target}'; give "
@@ -362,7 +367,7 @@ class DeploySource:
         asks = target or self.asked.table is not None or has_one_scale(self.qdq_model.graph_model)
         if self.is_model and self._is_quantized and not asks:
             return self
-        return self._placed_anew(DEFAULT if target is None else target_named(target))
+        return self._placed_anew()
 
     def _with_its_pairs(self, model: Model) -> DeploySource:
         """The same with the pairs that another tool has placed, in the types of the target."""
@@ -377,9 +382,10 @@ class DeploySource:
         if self.has_types_in_graph and not self.is_model:
             graph_model = in_float32(model)
             forget_origin(graph_model)
-            target = DEFAULT if self.asked.target is None else target_named(self.asked.target)
-            if target.types_in_graph:
-                graph_model, _ = with_float16(graph_model, target, float32_io=True, peaks={}, name=model.name)
+            if self.target.types_in_graph:
+                graph_model, _ = with_float16(
+                    graph_model, self.target, float32_io=True, peaks={}, name=model.name
+                )
         graph_model = with_equal_forms(graph_model)
         if graph_model is not model.graph_model:
             model = Model(graph_model, model.name, fingerprint(graph_model))
@@ -400,9 +406,9 @@ class DeploySource:
             table=self.asked.table is not None,
         )
 
-    def _placed_anew(self, target: Target) -> DeploySource:
-        """The same with pairs placed for a target, from the float model and its ranges."""
-        given, prepared = self.qdq_model, self.float_model
+    def _placed_anew(self) -> DeploySource:
+        """The same with pairs placed for the target, from the float model and its ranges."""
+        target, given, prepared = self.target, self.qdq_model, self.float_model
         assert given is not None and prepared is not None
         weighted = {node.name for node in prepared.graph_model.graph if operator_of(node).is_weighted}
         if not weighted:  # and so nothing to place

@@ -6,7 +6,7 @@ import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Protocol, TypeVar
+from typing import Annotated, NoReturn, Protocol, TypeVar
 
 import msgspec
 
@@ -254,7 +254,9 @@ def check_profile(profile: Profile, inputs: Sequence[InputSpec]) -> None:
 
 
 def _check_range(spec: InputSpec, shapes: ShapeRange) -> None:
-    name = spec.name
+    def refuse(words: str) -> NoReturn:
+        raise BuildError(f"the profile of input '{spec.name}' is {shapes}{words}")
+
     ranks = {len(shapes.min), len(shapes.opt), len(shapes.max)}
     rank = next(iter(ranks)) if spec.shape is None else len(spec.shape)
     if ranks != {rank}:
@@ -262,21 +264,13 @@ def _check_range(spec: InputSpec, shapes: ShapeRange) -> None:
     for axis, sizes in enumerate(zip(shapes.min, shapes.opt, shapes.max, strict=True)):
         dim = None if spec.shape is None else spec.shape[axis]
         if not axis and min(sizes) < 1:
-            raise BuildError(f"the profile of input '{name}' is {shapes}; it must begin with at least 1")
+            refuse("; it must begin with at least 1")
         if not 0 <= min(sizes) <= max(sizes) <= _LARGEST_SIZE:
-            raise BuildError(
-                f"the profile of input '{name}' is {shapes}; TensorRT takes sizes from 0 to {_LARGEST_SIZE}"
-            )
+            refuse(f"; TensorRT takes sizes from 0 to {_LARGEST_SIZE}")
         if isinstance(dim, int) and set(sizes) != {dim}:
-            raise BuildError(
-                f"the profile of input '{name}' is {shapes}, but dimension {axis} is always {dim} in the "
-                f"model; write {dim} there"
-            )
+            refuse(f", but dimension {axis} is always {dim} in the model; write {dim} there")
         if not sizes[0] <= sizes[1] <= sizes[2]:
-            raise BuildError(
-                f"the profile of input '{name}' is {shapes}; dimension {axis} must grow from min over opt "
-                f"to max"
-            )
+            refuse(f"; dimension {axis} must grow from min over opt to max")
 
 
 def _default_range(spec: InputSpec, known: Mapping[str, _DimRange], sizes: SampleSizes | None) -> ShapeRange:
