@@ -7,10 +7,11 @@ memory that they were copied to.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import BinaryIO, TypeAlias
 
 import numpy as np
 import onnx
@@ -27,6 +28,7 @@ LARGE = 1 << 12
 
 _GRAPH = onnx.ModelProto.DESCRIPTOR.fields_by_name["graph"].number
 _INITIALIZER = onnx.GraphProto.DESCRIPTOR.fields_by_name["initializer"].number
+_PROPERTIES = onnx.ModelProto.DESCRIPTOR.fields_by_name["metadata_props"].number
 _RAW_DATA = onnx.TensorProto.DESCRIPTOR.fields_by_name["raw_data"].number
 
 #: A part of a serialized message.
@@ -108,6 +110,37 @@ class LightModel:
         return LightModel(message, {name: self.weights[name] for name in self.weights if name not in unused})
 
 
+#: The longest property that is read, in bytes.
+_LONGEST_PROPERTY = 1 << 20
+
+
+def properties(stream: BinaryIO) -> Iterator[onnx.StringStringEntryProto]:
+    """Gives the properties of a serialized model, past all other fields.
+
+    Raises:
+        google.protobuf.message.DecodeError: It is no model, or is truncated.
+    """
+    for key, value, end in _fields(_Stored(stream)):
+        stream.seek(key)
+        if stream.read(1) == bytes([_PROPERTIES << 3 | _LENGTH]) and end - value <= _LONGEST_PROPERTY:
+            stream.seek(value)
+            yield onnx.StringStringEntryProto.FromString(stream.read(end - value))
+
+
+class _Stored:
+    """The bytes of a file, which are read one by one."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self._size = stream, stream.seek(0, os.SEEK_END)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, place: int) -> int:
+        self._stream.seek(place)
+        return self._stream.read(1)[0]
+
+
 def _names_read(graph: onnx.GraphProto) -> Iterator[str]:
     """The names of what a graph gives out and of what its nodes and the graphs inside them read."""
     yield from (value.name for value in graph.output)
@@ -177,7 +210,7 @@ def _rewritten(
     return pieces
 
 
-def _fields(message: memoryview) -> Iterator[tuple[int, int, int]]:
+def _fields(message: memoryview | _Stored) -> Iterator[tuple[int, int, int]]:
     """Where each field begins, where its value does (its contents, where it has a length) and ends."""
     position = 0
     while position < len(message):
@@ -198,7 +231,7 @@ def _fields(message: memoryview) -> Iterator[tuple[int, int, int]]:
         position = end
 
 
-def _read_varint(message: memoryview, position: int) -> tuple[int, int]:
+def _read_varint(message: memoryview | _Stored, position: int) -> tuple[int, int]:
     """A number of seven bits per byte, the lowest first, and where it ends."""
     number = shift = 0
     while position < len(message) and shift < 64:

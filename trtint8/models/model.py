@@ -10,11 +10,11 @@ import contextlib
 import io
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import onnx
@@ -28,7 +28,7 @@ from calibrators.checks import check_ending, refuse_empty_path, warn_user
 from calibrators.data.inputs import CalibratedInputs, InputSpec, OpenShape
 from calibrators.errors import Argument, ModelError, advice, enumerated
 from calibrators.files import is_file, is_folder, kind_by_ending
-from calibrators.host.weights import LightModel
+from calibrators.host.weights import LightModel, properties
 from trtint8.models.checks import (
     check_complete,
     check_names,
@@ -614,10 +614,6 @@ def _read(
         return records.to_record(records.parse(properties[key].encode(errors="replace")), kind)
 
 
-#: The field of a serialized ModelProto that holds its properties, and the longest of them that is read.
-_PROPERTIES, _MOST_BYTES_OF_PROPERTY = 14, 1 << 20
-
-
 def inputs_ahead(source: ModelSource) -> CalibratedInputs | None:
     """What a model was fed while it was calibrated, without reading its graph and its weights.
 
@@ -651,51 +647,16 @@ def _properties_ahead(source: ModelSource) -> tuple[Mapping[str, str], str]:
         return source.graph_model.metadata_props, source.name
     entries: Iterable[onnx.StringStringEntryProto] = ()
     name = "model"
-    with contextlib.suppress(ValueError, DecodeError):
+    with contextlib.suppress(DecodeError, IndexError):
         if isinstance(source, onnx.ModelProto):
             entries = source.metadata_props
         elif isinstance(source, bytes):
-            entries = list(_properties(io.BytesIO(source)))
+            entries = list(properties(io.BytesIO(source)))
         elif isinstance(source, (str, os.PathLike)) and is_file(source):
             name = Path(source).name
             with records.reading(f"the model '{name}'", ModelError), records.open_file(source) as stream:
-                entries = list(_properties(stream))
+                entries = list(properties(stream))
     return {entry.key: entry.value for entry in entries}, name
-
-
-def _properties(stream: BinaryIO) -> Iterator[onnx.StringStringEntryProto]:
-    """Gives the properties of a serialized model, past all other fields.
-
-    Raises:
-        ValueError: It is no protobuf.
-    """
-    while (key := _varint(stream)) is not None:
-        kind, size = key & 7, {0: 0, 1: 8, 5: 4}.get(key & 7)
-        if kind == 0:
-            _varint(stream)
-        elif kind == 2:
-            size = _varint(stream)
-        if size is None:
-            raise ValueError("no protobuf")
-        if key >> 3 == _PROPERTIES and kind == 2 and size <= _MOST_BYTES_OF_PROPERTY:
-            yield onnx.StringStringEntryProto.FromString(stream.read(size))
-        else:
-            try:
-                stream.seek(size, os.SEEK_CUR)
-            except OSError as error:  # beyond the end of any file
-                raise ValueError("no protobuf") from error
-
-
-def _varint(stream: BinaryIO) -> int | None:
-    """Reads an integer as protobuf writes it; None at the end."""
-    value = 0
-    for place in range(10):
-        if not (byte := stream.read(1)):
-            return None
-        value |= (byte[0] & 0x7F) << (7 * place)
-        if byte[0] < 0x80:
-            return value
-    raise ValueError("no protobuf")
 
 
 def record_remedies(graph_model: ir.Model, remedies: Sequence[str]) -> None:
