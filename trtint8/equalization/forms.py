@@ -6,7 +6,7 @@ Ranges are measured on samples. Factors are applied to the constants of a model.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -280,8 +280,8 @@ def observe(
     session = open_graph_model(copy).session
     given = {value.name for value in copy.graph.outputs}
     outputs = [name for name in labels if name in given]
-    names = tuple(kept)
-    parts = (_Measured(labels, names), _Measured(labels, names))
+    names = frozenset(kept)
+    parts = [{name: _Measured(array, kept=name in names) for name, array in labels.items()} for _ in range(2)]
     unfit: set[str] = set()
     for number, feed in enumerate(_in_pieces(model, outputs, feeds)):
         try:
@@ -292,54 +292,49 @@ def observe(
         unfit.update(name for name in labels if not _fits(arrays[name], labels[name]))
         for index, part in enumerate(parts):
             for name in labels.keys() - unfit:
-                part.add(name, _half(arrays[name], labels[name], index, number))
-    return _observations(*parts, [name for name in labels if name not in unfit])
+                part[name].add(_half(arrays[name], labels[name], index, number))
+    first, second = ({name: part[name] for name in labels if name not in unfit} for part in parts)
+    one, other = _part(first), _part({name: half for name, half in second.items() if half.count})
+    other = Part({**one.peaks, **other.peaks}, {**one.values, **other.values})
+    both = [(name, half, second[name]) for name, half in first.items()]
+    return Observations(
+        {name: np.maximum(half.peaks, rest.peaks) for name, half, rest in both},
+        {name: (half.squares + rest.squares) / max(half.count + rest.count, 1) for name, half, rest in both},
+        (Fold(one, other), Fold(other, one)),
+    )
 
 
 class _Measured:
-    """What was measured so far on a part of the samples."""
+    """What was measured so far of a tensor, on a part of the samples."""
 
-    def __init__(self, labels: Mapping[str, Channels], kept: Iterable[str]) -> None:
-        self.labels = labels
-        self.peaks = {name: np.zeros(array.shape) for name, array in labels.items()}
-        self.squares = {name: np.zeros(array.shape) for name, array in labels.items()}
-        self.counts = dict.fromkeys(labels, 0)
-        self.values: dict[str, list[NDArray[np.float32]]] = {name: [] for name in kept}
+    def __init__(self, labels: Channels, *, kept: bool) -> None:
+        self.labels, self.kept = labels, kept
+        self.peaks, self.squares = np.zeros(labels.shape), np.zeros(labels.shape)
+        self.count = 0
+        self.values: list[NDArray[np.float32]] = []
 
-    def add(self, name: str, array: NDArray[Any]) -> None:
+    def add(self, array: NDArray[Any]) -> None:
         if not array.size:
             return
-        labels = self.labels[name]
-        axes = tuple(axis for axis, size in enumerate(labels.shape) if size == 1)
+        axes = tuple(axis for axis, size in enumerate(self.labels.shape) if size == 1)
         for bound in (array.max(axis=axes, keepdims=True), -array.min(axis=axes, keepdims=True)):
-            np.maximum(self.peaks[name], bound, out=self.peaks[name])
+            np.maximum(self.peaks, bound, out=self.peaks)
         # Squares of float32 numbers may be beyond float32.
-        self.squares[name] += np.square(array, dtype=np.float64).sum(axis=axes, keepdims=True)
-        self.counts[name] += array.size // max(labels.size, 1)
-        if name in self.values:
-            some = _rows(array) if labels.shape[-1] > 1 else _middle(array, labels)
-            _keep(self.values[name], _samples_first(some, labels))
-
-    def part(self, names: Iterable[str]) -> Part:
-        """The result for some tensors."""
-        kept = {name: self.values[name] for name in names if self.values.get(name)}
-        return Part(
-            {name: self.peaks[name] for name in names},
-            {
-                name: _samples_first(np.concatenate(arrays), self.labels[name])
-                for name, arrays in kept.items()
-            },
-        )
+        self.squares += np.square(array, dtype=np.float64).sum(axis=axes, keepdims=True)
+        self.count += array.size // max(self.labels.size, 1)
+        if self.kept:
+            some = _rows(array) if self.labels.shape[-1] > 1 else _middle(array, self.labels)
+            _keep(self.values, _samples_first(some, self.labels))
 
 
-def _observations(first: _Measured, second: _Measured, names: Sequence[str]) -> Observations:
-    one, other = first.part(names), second.part([name for name in names if second.counts[name]])
-    other = Part({**one.peaks, **other.peaks}, {**one.values, **other.values})
-    counts = {name: max(first.counts[name] + second.counts[name], 1) for name in names}
-    return Observations(
-        {name: np.maximum(first.peaks[name], second.peaks[name]) for name in names},
-        {name: (first.squares[name] + second.squares[name]) / counts[name] for name in names},
-        (Fold(one, other), Fold(other, one)),
+def _part(measured: Mapping[str, _Measured]) -> Part:
+    return Part(
+        {name: one.peaks for name, one in measured.items()},
+        {
+            name: _samples_first(np.concatenate(one.values), one.labels)
+            for name, one in measured.items()
+            if one.values
+        },
     )
 
 

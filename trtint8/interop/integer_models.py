@@ -92,10 +92,8 @@ def expand(model: ir.Model, name: str) -> Expanded:
     run_passes(original, name, InlineFunctionsPass(), _lift_constants(), NameNodesPass())
     with as_model_errors(name, "cannot be prepared"):
         folded = _fold(original)
-    graph_model, in_float = (
-        original.clone(),
-        FloatOperatorsPass(expand_qlinear, move_in_float, expand_dynamic),
-    )
+    graph_model = original.clone()
+    in_float = FloatOperatorsPass(expand_qlinear, move_in_float, expand_dynamic)
     run_passes(graph_model, name, in_float, common.RemoveUnusedOpsetsPass())
     names = {node.name for node in original.graph}
     obstacles = {
@@ -272,9 +270,12 @@ class FloatOperatorsPass(ir.passes.InPlacePass):
                     violated = rule(node)
                 except _ObstacleError as obstacle:
                     self.obstacles[node.name or ""] = str(obstacle)
-                else:
-                    self.replaced |= {node.name or "": violated} if violated else {}
+                    continue
+                if violated:
+                    self.replaced[node.name or ""] = violated
         common.RemoveUnusedNodesPass()(model)
+        left = {node.name for node in model.graph}
+        self.obstacles = {name: obstacle for name, obstacle in self.obstacles.items() if name in left}
         return ir.passes.PassResult(model, modified=bool(self.replaced))
 
 

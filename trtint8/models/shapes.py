@@ -81,9 +81,9 @@ class StaticShapes:
             return known
         return self._computed[0].get(value.name or "", known)
 
-    def integers_of(self, value: ir.Value) -> NDArray[Any] | None:
+    def integers_of(self, value: ir.Value | None) -> NDArray[Any] | None:
         """The values of a tensor, where they are few and computed from shapes and constants alone."""
-        return self._computed[1].get(value.name or "")
+        return None if value is None else self._computed[1].get(value.name or "")
 
     @cached_property
     def _computed(self) -> tuple[dict[str, _Sizes], dict[str, NDArray[Any]]]:

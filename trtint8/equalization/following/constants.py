@@ -78,7 +78,7 @@ def input_ranges(node: ir.Node, weights: NDArray[np.float64]) -> NDArray[np.floa
 
 #: Number of samples that shapes are taken for. With one sample, labels that differ between samples would not
 #: be noticed.
-_SAMPLES = 2
+SAMPLES = 2
 
 
 def shapes_of_samples(model: ir.Model, feed: FeedDict) -> StaticShapes:
@@ -92,5 +92,5 @@ def shapes_of_samples(model: ir.Model, feed: FeedDict) -> StaticShapes:
     dynamic = all(value.shape and not isinstance(value.shape[0], int) for value in inputs)
     return StaticShapes(
         model,
-        {name: (_SAMPLES, *array.shape[1:]) if dynamic else array.shape for name, array in feed.items()},
+        {name: (SAMPLES, *array.shape[1:]) if dynamic else array.shape for name, array in feed.items()},
     )

@@ -217,24 +217,19 @@ def _move(labelling: Labelling, node: ir.Node) -> None:
     if all(labels is None for labels in read.values()):
         return
     spread = _axes_to_spread(node, [labels for labels in read.values() if labels is not None])
-    full: dict[int, Channels] = {}
-    others: dict[int, NDArray[Any]] = {}
+    arrays: dict[int, NDArray[Any]] = {}
     for index, value in enumerate(node.inputs):
-        if value is None:
-            continue
-        if index < count:
-            labels = read[index]
-            shape = labelling.shape(value) or ()
+        if index in read:
+            labels, shape = read[index], labelling.shape(value) or ()
             sizes = [size if axis in spread else 1 for axis, size in enumerate(shape)]
-            full[index] = np.broadcast_to(np.int64(FIXED) if labels is None else labels, sizes)
+            arrays[index] = np.broadcast_to(np.int64(FIXED) if labels is None else labels, sizes)
         else:
             constant = read_constant(value)
             known = labelling.shapes.integers_of(value) if constant is None else constant
-            others |= {} if known is None else {index: known}
+            arrays |= {} if known is None else {index: known}
     try:
-        if len(full) + len(others) < sum(value is not None for value in node.inputs):
-            raise ValueError("an index or a shape depends on the values of the feed")
-        outputs = moved(node, labelling.graph.opset_imports.get("", 0), full, others)
+        # An index or a shape that depends on the values of the feed is missing.
+        outputs = moved(node, labelling.graph.opset_imports.get("", 0), arrays)
     except Exception:
         _logger.debug("cannot follow channels through '%s'", node.name, exc_info=True)
         for index in range(count):
@@ -428,8 +423,7 @@ def follow_channels(model: ir.Model, shapes: StaticShapes, *, through_clips: boo
     labelling = Labelling(model, shapes, through_clips=through_clips)
     for node in model.graph:
         if node not in labelling.absorbed and not operator_of(node).reads_shape:
-            values = [value for value in (*node.inputs, node.outputs[0]) if value is not None]
-            known = all(labelling.shape(value) is not None for value in values)
+            known = labelling.shape(node.outputs[0]) is not None
             (_rule(node) if known else Labelling.stop)(labelling, node)
     read = labelling.read_channels()
     affines = labelling.affines.values()

@@ -16,6 +16,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
+from trtint8.equalization.following.constants import SAMPLES
 from trtint8.models.shapes import StaticShapes
 
 
@@ -79,8 +80,11 @@ class Labelling:
     def shape(self, value: ir.Value | None) -> tuple[int, ...] | None:
         """The shape of a value for the samples that are followed; None where it is not known."""
         sizes = self.shapes.of(value)
-        known = tuple(size for size in sizes or () if size is not None)
-        return known if sizes is not None and len(known) == len(sizes) else None
+        if sizes is None:
+            return None
+        # The number of samples is not followed through graphs inside nodes, and plugins.
+        known = tuple(SAMPLES if axis == 0 and size is None else size for axis, size in enumerate(sizes))
+        return tuple(size for size in known if size is not None) if None not in known else None
 
     def rank(self, value: ir.Value) -> int:
         """Number of axes of a value."""
@@ -191,24 +195,23 @@ def with_rank(labels: Channels, rank: int) -> Channels:
     return labels.reshape((1,) * (rank - labels.ndim) + labels.shape)
 
 
-def moved(
-    node: ir.Node, opset: int, labels: Mapping[int, Channels], others: Mapping[int, NDArray[Any]]
-) -> list[Channels]:
+def moved(node: ir.Node, opset: int, arrays: Mapping[int, NDArray[Any]]) -> list[Channels]:
     """Executes an operator that only moves elements on labels in place of values.
 
     Args:
         node: The node, such as a Reshape.
         opset: The opset of the model.
-        labels: Index of input to its labels, of the tensor's full shape, or of size 1 along axes that the
-            operator does not touch.
-        others: Index of input to its value, for shapes, indices and the like.
+        arrays: Index of input to its labels, of the tensor's full shape, or of size 1 along axes that the
+            operator does not touch; or to its value, for shapes, indices and the like.
 
     Returns:
         One compact label array per output of the node.
+
+    Raises:
+        KeyError: An input is missing.
     """
-    arrays = {**others, **labels}
-    values = {index: value for index, value in enumerate(node.inputs) if value is not None}
-    inputs = {values[index].name or "": array for index, array in arrays.items()}
+    values = ((index, value) for index, value in enumerate(node.inputs) if value is not None)
+    inputs = {value.name or "": arrays[index] for index, value in values}
     evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": opset})
     return [compact(np.asarray(output, np.int64)) for output in evaluator.run(None, inputs)]
 

@@ -78,7 +78,7 @@ def test_a_vector_is_placed_on_an_axis():
 def test_a_transpose_moves_labels():
     values = [ir.Value(name="x"), ir.Value(name="y")]
     node = ir.Node("", "Transpose", values[:1], [ir.AttrInt64s("perm", [1, 0])], outputs=values[1:])
-    (found,) = moved(node, 17, {0: np.array([[1, 2], [1, 2], [1, 2]])}, {})
+    (found,) = moved(node, 17, {0: np.array([[1, 2], [1, 2], [1, 2]])})
     np.testing.assert_array_equal(found, [[1], [2]])
 
 
