@@ -55,7 +55,6 @@ VARIABLES = {
     "trtint8/runtime/refit.py": {"refitter": "Refitter", "engine.raw": "ICudaEngine"},
     "trtint8/runtime/bindings.py": {"engine": "ICudaEngine"},
     "trtint8/runtime/engine.py:load": {"runtime": "Runtime", "self._cache": "IRuntimeCache"},
-    "trtint8/runtime/engine.py:_use_dla": {"runtime": "Runtime"},
     "trtint8/runtime/engine.py": {"raw": "ICudaEngine", "config": "IRuntimeConfig"},
     "trtint8/runtime/engine.py:save": {"self._cache": "IRuntimeCache"},
     "trtint8/runtime/engine.py:_new_raw_context": {"self.raw": "ICudaEngine"},

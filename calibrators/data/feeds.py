@@ -513,6 +513,22 @@ def count_samples(arrays: FeedDict, axes: Mapping[str, int]) -> int:
     return next(iter(counts.values()))
 
 
+def count_rows(arrays: FeedDict) -> int:
+    """How many samples arrays hold along axis 0.
+
+    Raises:
+        CalibrationDataError: They do not share its length.
+    """
+    rows = batch_rows(arrays)
+    if rows is None:
+        shapes = ", ".join(f"'{name}' {shape_text(array.shape)}" for name, array in arrays.items())
+        raise CalibrationDataError(
+            f"the arrays do not share a number of samples along axis 0: {shapes}; give all of them the same "
+            f"length there, or say with {Argument('BatchAxes')} along which axis the samples of an input lie"
+        )
+    return rows
+
+
 def one_sample(arrays: FeedDict, axes: Mapping[str, int], index: int) -> FeedDict:
     """One sample of arrays, with a batch axis of 1 where it has one.
 

@@ -28,6 +28,7 @@ from calibrators.data.feeds import (
     OneSample,
     as_array,
     batch_rows,
+    count_rows,
     count_samples,
     listed,
     needs_single_feeds,
@@ -110,7 +111,7 @@ def _from_arrays(arrays: Mapping[str, Any], binding: Binding) -> Arrays:
     fed, labels = binding.split({name: as_array(array) for name, array in arrays.items()})
     binding.check(fed)
     single = needs_single_feeds(fed, binding.batch_axes)
-    count = count_samples(fed, binding.batch_axes)
+    count = count_samples(fed, binding.batch_axes) if single else count_rows(fed)
     if not count:
         raise CalibrationDataError("the data has no samples: its arrays have length 0; pass some")
     own_labels = None if labels is None else as_labels(labels, count, f"'{LABELS}'")
