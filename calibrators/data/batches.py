@@ -569,11 +569,7 @@ class Batches:
             The batches as a shard, None where there are none; and the same data, those batches included, for
             the one pass that has begun.
         """
-
-        def enough(head: list[Any]) -> bool:
-            return sum(map(self.source.samples, head)) >= samples
-
-        head, rest = _begun(self.start(), enough)
+        head, rest = _begun(self.start(), self.source.samples, samples)
         only_head = self.passing(lambda: iter(head))
         return next(only_head.cut(len(head)), None), self.passing(lambda: chain(head, rest))
 
@@ -603,10 +599,10 @@ class Batches:
             are, the same objects.
         """
 
-        def enough(first: list[LabelledFeed]) -> bool:
-            return sum(array.nbytes for batch in first for array in batch.feed.values()) >= nbytes
+        def size(batch: LabelledFeed) -> int:
+            return sum(array.nbytes for array in batch.feed.values())
 
-        first, rest = _begun(self.labelled(), enough)
+        first, rest = _begun(self.labelled(), size, nbytes)
         read = _ReadAlready(self.source, lambda: chain(first, rest), **facts(self.source))
         return first, replace(self, source=read)
 
@@ -763,18 +759,21 @@ def labelled_alike(batches: Iterator[Any], source: Source, first: int = 0) -> It
 
 
 def _begun(
-    start: Iterator[_Batch], enough: Callable[[list[_Batch]], bool]
+    start: Iterator[_Batch], size: Callable[[_Batch], int], least: int
 ) -> tuple[list[_Batch], Iterator[_Batch]]:
     """The first batches of a pass, and the others. What fails behind the first one does so in its turn.
 
     Args:
         start: The pass.
-        enough: Tells of the first batches whether they are enough.
+        size: Gives the size of a batch.
+        least: The size that the first batches have together.
     """
     head, failures = list(islice(start, 1)), []
+    read = sum(map(size, head))
     try:
-        while head and not enough(head):
+        while head and read < least:
             head.append(next(start))
+            read += size(head[-1])
     except StopIteration:
         pass
     except Exception as error:  # noqa: BLE001  # whatever a user's loader raises

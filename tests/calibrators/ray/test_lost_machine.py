@@ -72,6 +72,7 @@ def _times(folder):
     return {int(file.name): len(file.read_text()) for file in folder.iterdir() if file.name != "go"}
 
 
+@pytest.mark.nightly
 def test_results_that_are_lost_with_their_machine_are_computed_again(machines, tmp_path):
     def feeds():
         for start in range(0, 40, 10):
