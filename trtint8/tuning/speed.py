@@ -154,7 +154,10 @@ class _Search:
             choices: The choices. Of those to be measured only so many as engines are left.
             best: The choice that they have to be faster than; the fastest so far where None.
         """
-        asked = {kept: what for what, kept in choices.items() if kept not in self.known}
+        asked: dict[frozenset[str], str] = {}
+        for what, kept in choices.items():
+            if kept not in self.known:
+                asked.setdefault(kept, what)
         if not self._is_estimated:
             asked = dict(list(asked.items())[: max(0, _MOST_ENGINES - len(self.known))])
         timings = self._stopwatch.time(list(asked)) if asked else ()

@@ -118,6 +118,12 @@ def test_a_proposal_is_a_start_as_well():
     assert plan.trials[2] == SpeedTrial("layers in FP16 by the cost of kernels", 6.0, True, 2)
 
 
+def test_a_proposal_that_is_a_start_already_is_none():
+    estimates = Estimates(times(a=1.0, b=1.0, c=1.0, d=1.0), times(a=2.0, b=2.0, c=2.0, d=2.0))
+    plan = search(estimates, proposed=("a", "b", "c", "d"))
+    assert [trial.what for trial in plan.trials[:2]] == ["all layers in FP16", "all layers in INT8"]
+
+
 def test_a_proposal_may_divide_what_is_alike():
     estimates = Estimates(times(a=4.0, b=1.0, c=1.0, d=4.0), times(a=2.0, b=3.0, c=0.5, d=2.0))
     plan = search(estimates, proposed=("b",))
