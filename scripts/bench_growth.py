@@ -186,7 +186,7 @@ CASES: dict[str, tuple[Callable[[int, Path], Call], tuple[int, ...]]] = {
     "calibrate, nodes": (nodes_calibrated, (200, 2_000, 20_000)),
     "quantize, nodes": (nodes_quantized, (200, 2_000, 20_000)),
     "lint, nodes": (nodes_looked_at, (200, 2_000, 20_000)),
-    "sensitivity, nodes": (nodes_measured, (200, 2_000, 20_000)),
+    "sensitivity, nodes": (nodes_measured, (200, 2_000, 8_000)),
     "four verbs, calls": (calls, (100, 300)),
 }
 
