@@ -19,7 +19,7 @@ import numpy as np
 
 from calibrators.checks import check_choice
 from calibrators.cuda import gpu_problem
-from calibrators.errors import Argument, BuildError, UnsupportedError, advice, in_words
+from calibrators.errors import Argument, BuildError, UnsupportedError, advice
 from calibrators.imports import install_command
 
 FlavorName = Literal["tensorrt", "rtx"]
@@ -140,8 +140,9 @@ class Flavor:
         try:
             return importlib.import_module(_MODULES[self.name])
         except (ImportError, OSError) as error:
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
             raise UnsupportedError(
-                f"{self} is installed but cannot be imported ({in_words(error)}); uninstall it and run "
+                f"{self} is installed but cannot be imported ({reason}); uninstall it and run "
                 f"{install_command(self.name)}"
             ) from error
 

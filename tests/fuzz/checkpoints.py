@@ -26,6 +26,7 @@ from trtint8.sensitivity.local import LocalMeter
 from trtint8.sensitivity.results import SENSITIVITY, Measured, channel_suspects
 from trtint8.tuning.candidates import Trial
 from trtint8.tuning.journal import JournalFile
+from trtint8.tuning.stopwatch import Timing
 from trtint8.validation.budget import Score
 
 _CHECKSUM = b"\nsha256:"
@@ -85,7 +86,8 @@ def searches() -> list[bytes]:
             journal.add(trial)
         journal.start_from(("fc",))
         journal.add_shares({"fc": 0.75, "conv": 0.25})
-        journal.add_estimate("key", 0.001)
+        journal.add_timing("key", Timing(0.001, 0.0009, 0.0011, {"conv": 0.0005}))
+        journal.add_timing("other key", None)
         return [path.read_bytes()]
 
 

@@ -162,14 +162,17 @@ def configure(
         trt.ProfilingVerbosity, options.profiling_verbosity, "profiling verbosity"
     )
     if not flavor.strongly_typed_only:
-        for name, asked in (("INT8", int8), ("FP16", options.fp16 is not False), ("BF16", options.bf16)):
-            set_flag(trt, config, name, asked)
+        set_flag(trt, config, "INT8", int8)
+        set_flag(trt, config, "FP16", options.fp16 is not False)
+        set_flag(trt, config, "BF16", options.bf16)
     if flavor.shares_profiles_on_request:
         config.set_preview_feature(trt.PreviewFeature.PROFILE_SHARING_0806, True)
     if not options.tf32:
         config.clear_flag(_flag(trt, "TF32"))
-    for name in ("version_compatible", "sparse_weights", "refit", "strip_plan"):
-        set_flag(trt, config, name.upper(), getattr(options, name))
+    set_flag(trt, config, "VERSION_COMPATIBLE", options.version_compatible)
+    set_flag(trt, config, "SPARSE_WEIGHTS", options.sparse_weights)
+    set_flag(trt, config, "REFIT", options.refit)
+    set_flag(trt, config, "STRIP_PLAN", options.strip_plan)
     if options.calibrate_before_fusion:
         config.set_quantization_flag(trt.QuantizationFlag.CALIBRATE_BEFORE_FUSION)
     if options.optimization_level is not None:

@@ -327,8 +327,10 @@ class Engine:
             EngineError: The engine is closed, or TensorRT cannot.
         """
         with self.device.active(), collected(self.flavor.module) as log, FIRST_RUNS:
-            configs = [] if self._cache is None else [self._cache.config]
-            context = self.raw.create_execution_context(*configs)
+            if self._cache is None:
+                context = self.raw.create_execution_context()
+            else:
+                context = self.raw.create_execution_context(self._cache.config)
         if context is None:
             raise EngineError(f"TensorRT cannot make an execution context: {log.reason()}")
         return context

@@ -100,7 +100,7 @@ def test_the_last_bin_and_all_others_say_which_candidates_are_left_out():
         counts = rng.integers(0, 9, 60) * rng.geometric(0.2, 60).astype(np.float64)
         counts[-1] = 3
         candidates = np.arange(levels, len(counts) + 1)
-        every = thresholds.kl_divergence(counts, candidates, levels)
+        every = thresholds.Sums.of(counts).divergence(candidates, levels)
         found = thresholds.least_divergences(counts, candidates, levels)
         coarse = np.arange(len(candidates)) % 16 == 0  # from which the bound comes
         bounds = np.array([_divergence_of_last(counts, i, levels) for i in candidates])
