@@ -135,7 +135,8 @@ def dead_rows(uses: list[Use]) -> set[str]:
     names = {
         name
         for use in uses
-        for name in (use.owner, use.member, f"{use.owner}.{use.member}", f"{use.member}({use.arguments})")
+        for member in (use.member, f"{use.owner}.{use.member}")
+        for name in (use.owner, member, f"{member}({use.arguments})")
     }
     return rows - {use.row for use in uses} | GATED.keys() - names
 
