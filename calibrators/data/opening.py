@@ -70,8 +70,7 @@ class RayDataset(Protocol):
 
 #: What calibration and validation data may be: see :func:`open_batches`.
 DataSource: TypeAlias = (
-    str
-    | os.PathLike[str]
+    FilePath
     | Array
     | Mapping[str, Array]
     | BatchAxes

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calibrators.checks import keeping_warnings
+from calibrators.checks import FilePath, keeping_warnings
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, LabelSource
 from calibrators.data.opening import DataSource
@@ -92,7 +91,7 @@ def audit(
 
 
 def bench(
-    engines: Sequence[str | os.PathLike[str]],
+    engines: Sequence[FilePath],
     *,
     data: DataSource | None = None,
     baseline: AnyModel | None = None,
@@ -101,7 +100,7 @@ def bench(
     cuda_graph: bool = False,
     device: int = 0,
     allow_host_code: bool = False,
-    plugins: Sequence[str | os.PathLike[str]] = (),
+    plugins: Sequence[FilePath] = (),
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
@@ -153,15 +152,15 @@ def bench(
 
 
 def deploy(
-    engine: str | os.PathLike[str],
+    engine: FilePath,
     to: Destination,
-    output: str | os.PathLike[str],
+    output: FilePath,
     *,
     table: TableSource | None = None,
     target: TargetName | None = None,
     profiles: Sequence[Profile] = (),
     keep_float: Sequence[str] = (),
-    class_names: str | os.PathLike[str] | Sequence[str] | None = None,
+    class_names: FilePath | Sequence[str] | None = None,
     preferred_batch_sizes: Sequence[int] = (),
     preprocessing: Preprocessing | None = None,
 ) -> list[Path]:
@@ -221,15 +220,15 @@ def deploy(
 
 
 def write_report(
-    sources: Sequence[str | os.PathLike[str]],
-    output: str | os.PathLike[str],
+    sources: Sequence[FilePath],
+    output: FilePath,
     *,
-    model: str | os.PathLike[str] | None = None,
+    model: FilePath | None = None,
     data: DataSource | None = None,
     labels: LabelSource | None = None,
-    class_names: str | os.PathLike[str] | Sequence[str] | None = None,
+    class_names: FilePath | Sequence[str] | None = None,
     allow_host_code: bool = False,
-    plugins: Sequence[str | os.PathLike[str]] = (),
+    plugins: Sequence[FilePath] = (),
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,

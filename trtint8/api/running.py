@@ -6,7 +6,6 @@ It starts without what reads and judges models.
 from __future__ import annotations
 
 import io
-import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.checks import FilePath
 from calibrators.data.batches import Batches, warning_of_inputs
 from calibrators.data.feeds import batch_rows
 from calibrators.data.images.preprocessing import Preprocessing
@@ -119,13 +119,13 @@ def archive(outputs: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def run_engine(
-    engine: str | os.PathLike[str],
+    engine: FilePath,
     data: DataSource,
     *,
-    output: str | os.PathLike[str] | None = None,
+    output: FilePath | None = None,
     device: int = 0,
     allow_host_code: bool = False,
-    plugins: Sequence[str | os.PathLike[str]] = (),
+    plugins: Sequence[FilePath] = (),
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,

@@ -27,6 +27,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.checks import FilePath
 from calibrators.cuda import (
     check_ordinal,
     compute_capability,
@@ -162,7 +163,7 @@ class Build:
 
     def run(
         self,
-        model: bytes | str | os.PathLike[str],
+        model: bytes | FilePath,
         implicit: ImplicitInt8 | None = None,
         *,
         int8: bool = False,
@@ -262,7 +263,7 @@ class Build:
 
     def _plan(
         self,
-        model: bytes | str | os.PathLike[str],
+        model: bytes | FilePath,
         profiles: Sequence[Profile],
         implicit: ImplicitInt8 | None,
         calibration_shapes: Profile | None,
@@ -424,7 +425,7 @@ class NetworkReader:
         network = builder.create_network(network_flags(trt, flavor))
         return cls(flavor, log, logger, builder, config, network, trt.OnnxParser(network, logger))
 
-    def read(self, model: bytes | str | os.PathLike[str]) -> None:
+    def read(self, model: bytes | FilePath) -> None:
         """Reads an ONNX model into the network.
 
         Args:

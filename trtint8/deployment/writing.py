@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
+from calibrators.checks import FilePath
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.errors import Argument, UnsupportedError
 from calibrators.files import new_folder
@@ -36,9 +37,9 @@ _LOAD_ENGINES = ("cpp", "docker")
 
 
 def deploy(
-    engine: str | os.PathLike[str],
+    engine: FilePath,
     to: Destination,
-    output: str | os.PathLike[str],
+    output: FilePath,
     preprocessing: Preprocessing | None,
     asked: DeployOptions = DeployOptions(),  # noqa: B008  # frozen
 ) -> list[Path]:

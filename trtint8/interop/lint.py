@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.checks import FilePath
 from calibrators.errors import ModelError, counted
 from calibrators.histograms.rules import decibels
 from calibrators.operators import operator_of
@@ -369,7 +369,7 @@ class Mended(Result):
         filled = f", {counted(len(self.filled), 'range')} filled in" if self.filled else ""
         return f"<Mended: {counted(len(self.quantized_nodes), 'node')} in INT8{filled}>"
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: FilePath) -> Path:
         """Writes the model atomically.
 
         Raises:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from onnx_ir.passes import common
 
 from calibrators import records
-from calibrators.checks import check_ending, refuse_empty_path, warn_user
+from calibrators.checks import FilePath, check_ending, refuse_empty_path, warn_user
 from calibrators.data.inputs import CalibratedInputs, InputSpec, OpenShape
 from calibrators.errors import Argument, ModelError, advice, enumerated
 from calibrators.files import is_file, is_folder, kind_by_ending
@@ -169,7 +169,7 @@ def has_pairs(graph_model: ir.Model) -> bool:
 
 
 #: The forms in which a model may be given: a path, the serialized model, the message, or what was checked.
-ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto | Model
+ModelSource = FilePath | bytes | onnx.ModelProto | Model
 
 
 @pause_garbage_collection()
@@ -688,12 +688,12 @@ def forget_origin(graph_model: ir.Model) -> None:
 _SUFFIX = ".onnx"
 
 
-def names_model(path: str | os.PathLike[str]) -> bool:
+def names_model(path: FilePath) -> bool:
     """Whether a file's name is that of a model; where either is given, every other file is an engine."""
     return Path(path).suffix.lower() == _SUFFIX
 
 
-def check_model_name(path: str | os.PathLike[str]) -> Path:
+def check_model_name(path: FilePath) -> Path:
     """Refuses a name for a model by which it would be taken for an engine, before any work is done for it.
 
     Raises:

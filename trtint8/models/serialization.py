@@ -28,6 +28,7 @@ import onnx_ir as ir
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
+from calibrators.checks import FilePath
 from calibrators.errors import ModelError
 from calibrators.files import temporary_folder, write_atomically, written_together
 from calibrators.host.session import map_arrays
@@ -85,7 +86,7 @@ def fits_message(graph_model: ir.Model) -> bool:
 
 
 @pause_garbage_collection()
-def save_model(graph_model: ir.Model, path: str | os.PathLike[str]) -> Path:
+def save_model(graph_model: ir.Model, path: FilePath) -> Path:
     """Writes a model atomically; where it exceeds 2 GiB, its weights go to ``<path>.data`` beside it.
 
     Args:

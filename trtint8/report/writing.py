@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from calibrators import records
-from calibrators.checks import check_ending, refuse_empty_path, several
+from calibrators.checks import FilePath, check_ending, refuse_empty_path, several
 from calibrators.data.batches import warning_of_inputs
 from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from trtint8.report.worst import Worst
 
 
-def check_page_name(path: str | os.PathLike[str]) -> Path:
+def check_page_name(path: FilePath) -> Path:
     """Refuses a name for a page that does not end as that of one, before any work is done for it.
 
     Raises:
@@ -40,13 +40,13 @@ def check_page_name(path: str | os.PathLike[str]) -> Path:
 
 
 def write_report(
-    sources: Sequence[str | os.PathLike[str]],
-    output: str | os.PathLike[str],
+    sources: Sequence[FilePath],
+    output: FilePath,
     *,
-    model: str | os.PathLike[str] | None = None,
+    model: FilePath | None = None,
     data: DataSource | None = None,
     data_options: DataOptions,
-    class_names: str | os.PathLike[str] | Sequence[str] | None = None,
+    class_names: FilePath | Sequence[str] | None = None,
     loading: LoadingOptions = NO_CODE,
     arithmetic: Arithmetic | None = None,
 ) -> Path:
@@ -94,7 +94,7 @@ def write_report(
     return write_atomically(output, render(report).encode(errors="replace"))
 
 
-def write_comparison(comparison: RunComparison, output: str | os.PathLike[str]) -> Path:
+def write_comparison(comparison: RunComparison, output: FilePath) -> Path:
     """Writes one self-contained HTML page with several runs side by side.
 
     Args:
@@ -127,10 +127,10 @@ def write_comparison(comparison: RunComparison, output: str | os.PathLike[str]) 
 
 def _worst(
     files: ReportFiles,
-    model: str | os.PathLike[str] | None,
+    model: FilePath | None,
     data: DataSource,
     options: DataOptions,
-    class_names: str | os.PathLike[str] | Sequence[str] | None,
+    class_names: FilePath | Sequence[str] | None,
     loading: LoadingOptions,
     arithmetic: Arithmetic | None,
 ) -> Worst:
@@ -138,7 +138,7 @@ def _worst(
     from trtint8.report.worst import find_worst
 
     integers = None if arithmetic is None else Integers(arithmetic, files.table)
-    validated: str | os.PathLike[str] | None = files.paths.get("qdq") or files.paths.get("engine")
+    validated: FilePath | None = files.paths.get("qdq") or files.paths.get("engine")
     if integers is not None:
         validated = files.paths.get("qdq") if files.table is None else model
     if model is None:
@@ -186,7 +186,7 @@ def _worst(
 _MOST_BYTES_OF_NAMES = 1 << 20
 
 
-def _class_names(source: str | os.PathLike[str] | Sequence[str] | None) -> tuple[str, ...]:
+def _class_names(source: FilePath | Sequence[str] | None) -> tuple[str, ...]:
     if source is None:
         return ()
     if not isinstance(source, (str, os.PathLike)):

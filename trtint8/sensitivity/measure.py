@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from calibrators.checks import is_number
+from calibrators.checks import FilePath, is_number
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.data.inputs import InputSpec, shape_text
@@ -93,7 +92,7 @@ def measure(
     *,
     keep_float: Sequence[str] = (),
     tolerance_db: float = 1.0,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: FilePath | None = None,
     threads: int | None = None,
     executor: Executor = "local",
     on_plan: Callable[[Plan], None] = lambda _plan: None,

@@ -6,7 +6,6 @@ Layers that lose accuracy have suspects: reasons in their ranges, their weights 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators import records
-from calibrators.checks import check_ending, check_path
+from calibrators.checks import FilePath, check_ending, check_path
 from calibrators.display.cards import Cell, bar, html_table
 from calibrators.display.picture import Picture, data_frame, plot_levels
 from calibrators.errors import TableError, counted, titled
@@ -344,7 +343,7 @@ class Sensitivity(records.Result):
         """The layers. The first is the one that costs most if only this layer is in INT8."""
         return tuple(sorted(self.layers, key=lambda layer: layer.only.sqnr_db))
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: FilePath) -> Path:
         """Writes the result as JSON, atomically.
 
         Raises:
@@ -353,7 +352,7 @@ class Sensitivity(records.Result):
         return write_atomically(check_sensitivity_name(path), records.render(self, FORMAT))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Sensitivity:
+    def load(cls, path: FilePath) -> Sensitivity:
         """Reads what :meth:`save` wrote.
 
         Raises:
@@ -381,7 +380,7 @@ def _row(layer: LayerSensitivity, largest_share: float) -> list[Cell]:
     ]
 
 
-def check_sensitivity_name(path: str | os.PathLike[str]) -> Path:
+def check_sensitivity_name(path: FilePath) -> Path:
     """Refuses a name for a result that does not end as that of JSON, before any work is done for it.
 
     Raises:
@@ -555,7 +554,7 @@ def _check_counts(picks: Mapping[str, PickCounts | None]) -> None:
 
 
 def measurement_checkpoint(
-    path: str | os.PathLike[str],
+    path: FilePath,
     prepared: Model,
     table: CalibrationTable,
     keep_float: Sequence[str],

@@ -18,7 +18,6 @@ The other machine needs TensorRT 8.5 to 11 with its program ``trtexec``, a shell
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import statistics
 from collections.abc import Callable, Collection, Sequence
@@ -28,7 +27,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from calibrators import records
-from calibrators.checks import check_path, warn_user
+from calibrators.checks import FilePath, check_path, warn_user
 from calibrators.cuda import gpu_clocks, gpu_names, gpu_uuid, require_gpu, turn_on_gpu
 from calibrators.errors import BuildError, EngineError, GpuMemoryError, OutputError, TrtInt8Error
 from calibrators.files import check_writable, write_atomically
@@ -235,7 +234,7 @@ class TrtexecStopwatch:
 
     def __init__(
         self,
-        directory: str | os.PathLike[str],
+        directory: FilePath,
         identity: str,
         models: Callable[[frozenset[str]], tuple[ir.Model, ir.Model]],
         nodes: Collection[str],

@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from calibrators import records
-from calibrators.checks import warn_user
+from calibrators.checks import FilePath, warn_user
 from calibrators.data.batches import Batches, warning_of_inputs
 from calibrators.data.feeds import FeedDict
 from calibrators.data.inputs import DataOptions, InputSpec
@@ -415,7 +415,7 @@ def refuse_losing_files(output: Path) -> None:
     refuse_losing(output, [table, log], [float_model])
 
 
-def save_tuned(tuned: Tuned, original: str | os.PathLike[str], output: str | os.PathLike[str]) -> Written:
+def save_tuned(tuned: Tuned, original: FilePath, output: FilePath) -> Written:
     """Writes the Q/DQ model, and beside it the table, the float model where it changed, and the log.
 
     Args:
