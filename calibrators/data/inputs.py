@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrators.checks import FilePath, positive_integer, warn_user
 from calibrators.data.images.preprocessing import Preprocessing, check_preprocessing
@@ -17,9 +16,6 @@ from calibrators.records import NonNegativeFloat32, Text
 
 #: A shape whose sizes are known.
 Shape: TypeAlias = tuple[int, ...]
-
-#: Numbers of samples.
-Indices: TypeAlias = NDArray[np.intp]
 
 #: A shape: a name or None in place of a size that is not fixed; None where the rank is not known.
 OpenShape: TypeAlias = tuple[int | str | None, ...] | None

@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 
 from calibrators.checks import FilePath, refuse_empty_path
 from calibrators.data.batches import Batches, IndexedSource, Source, bad_samples, sample_order
-from calibrators.data.feeds import BatchAxes, Binding, listed
+from calibrators.data.feeds import BatchAxes, Binding, Indices, listed
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.images.true_boxes import DATASET_SUFFIXES
 from calibrators.data.inputs import (
     Array,
     BatchBudget,
     DataOptions,
-    Indices,
     InputSpec,
     LabelSource,
     Tensor,

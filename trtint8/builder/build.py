@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from calibrators.checks import FilePath
 from calibrators.cuda import (
@@ -37,6 +36,7 @@ from calibrators.cuda import (
     require_gpu,
     turn_on_gpu,
 )
+from calibrators.data.feeds import Array
 from calibrators.data.inputs import InputSpec
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import Argument, BuildError, ModelError, TrtInt8Error, advice, counted, such_as
@@ -623,7 +623,7 @@ def with_equal_forms(graph_model: ir.Model) -> ir.Model:
     return changed
 
 
-def _equal_constants(graph_model: ir.Model) -> Iterator[tuple[ir.Node, int, NDArray[Any]]]:
+def _equal_constants(graph_model: ir.Model) -> Iterator[tuple[ir.Node, int, Array]]:
     """The constants that nodes get in place of others: a node, the index of its input, and the constant."""
     for node in graph_model.graph:
         if operator_of(node).half_of_pair:
@@ -635,7 +635,7 @@ def _equal_constants(graph_model: ir.Model) -> Iterator[tuple[ir.Node, int, NDAr
             yield node, index, np.full(shape, factor.reshape(()))
 
 
-def _equal_parameters(node: ir.Node) -> Iterator[tuple[int, NDArray[Any]]]:
+def _equal_parameters(node: ir.Node) -> Iterator[tuple[int, Array]]:
     """The scale and the zero point that a node of a pair gets in place of others, by their index."""
     scale, point = (read_constant(input_at(node, index)) for index in (1, 2))
     if scale is None:

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from calibrators.checks import FilePath
+from calibrators.data.feeds import Float32s
 from calibrators.errors import ModelError, counted
 from calibrators.histograms.rules import decibels
 from calibrators.operators import operator_of
@@ -415,7 +415,7 @@ class _Layer:
         bare: The operands that have no pair.
     """
 
-    scales: Sequence[NDArray[np.float32]] = ()
+    scales: Sequence[Float32s] = ()
     bare: Sequence[ir.Value] = ()
 
     @classmethod
@@ -429,7 +429,7 @@ class _Layer:
         """Whether its only operand without a pair is constant, so that it may lie on steps of int8."""
         return len(self.bare) == 1 and is_constant(self.bare[0])
 
-    def grid(self, node: ir.Node, index: int, axis: int | None) -> NDArray[np.float32] | None:
+    def grid(self, node: ir.Node, index: int, axis: int | None) -> Float32s | None:
         """The scales of an operand of the node, if that is constant and lies on steps of int8."""
         weights = constant_input(node, index)
         return None if weights is None else weight_grid(weights, axis, self.scales)
@@ -561,7 +561,7 @@ class _Mender:
 
     def _weight_scales(
         self, placement: Placement, nodes: Mapping[str, ir.Node]
-    ) -> tuple[dict[tuple[str, int | None], NDArray[np.float32]], tuple[Finding, ...]]:
+    ) -> tuple[dict[tuple[str, int | None], Float32s], tuple[Finding, ...]]:
         """The scales that keep the values of weights, or come nearest to them, which is a finding each."""
         scales, regridded = {}, []
         for edge in placement.weights:
@@ -576,8 +576,8 @@ class _Mender:
 
 
 def _nearest(
-    weights: NDArray[np.float32], config: TensorQuantConfig, given: Sequence[NDArray[np.float32]]
-) -> tuple[NDArray[np.float32], float]:
+    weights: Float32s, config: TensorQuantConfig, given: Sequence[Float32s]
+) -> tuple[Float32s, float]:
     """The scales that change weights least, and the ratio of the weights to the changes in decibels.
 
     Args:

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from calibrators import records
 from calibrators.checks import FilePath
+from calibrators.data.feeds import Array
 from calibrators.errors import Argument, TableError, counted, enumerated
 from calibrators.operators import operator_of
 from calibrators.tables.formats import ncnn
@@ -276,7 +276,7 @@ def _layers(model: FilePath) -> tuple[dict[str, ir.Node], dict[str, str]]:
     return nodes, {name: value.name or "" for name, node in nodes.items() if (value := node.inputs[0])}
 
 
-def _weights(node: ir.Node) -> NDArray[Any]:
+def _weights(node: ir.Node) -> Array:
     """A node's weights, with the output channels along the first axis."""
     value, weights = node.inputs[1], constant_input(node, 1)
     assert value is not None and weights is not None

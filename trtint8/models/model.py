@@ -20,11 +20,11 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError, EncodeError
-from numpy.typing import NDArray
 from onnx_ir.passes import common
 
 from calibrators import records
 from calibrators.checks import FilePath, check_ending, refuse_empty_path, warn_user
+from calibrators.data.feeds import Array
 from calibrators.data.inputs import CalibratedInputs, InputSpec, OpenShape
 from calibrators.errors import Argument, ModelError, advice, enumerated
 from calibrators.files import is_file, is_folder, kind_by_ending
@@ -493,7 +493,7 @@ def _from_light(light: LightModel, stored: StoredTensors) -> ir.Model:
     return graph_model
 
 
-def _join_same(graph: ir.Graph, weights: Mapping[str, NDArray[Any]]) -> None:
+def _join_same(graph: ir.Graph, weights: Mapping[str, Array]) -> None:
     """Lets the first of the constants that have the same memory take the place of all."""
     first: dict[tuple[Any, ...], ir.Value] = {}
     for name, values in weights.items():

@@ -29,6 +29,7 @@ from google.protobuf.message import Message
 from numpy.typing import NDArray
 
 from calibrators.checks import FilePath
+from calibrators.data.feeds import Array
 from calibrators.errors import ModelError
 from calibrators.files import temporary_folder, write_atomically, written_together
 from calibrators.host.session import map_arrays
@@ -263,7 +264,7 @@ class StoredTensors:
         files: The files.
     """
 
-    weights: Mapping[str, NDArray[Any]]
+    weights: Mapping[str, Array]
     others: tuple[tuple[onnx.TensorProto, NDArray[np.uint8]], ...]
     files: tuple[Path, ...]
 
@@ -306,7 +307,7 @@ def check_stored_tensors(light: LightModel, name: str, path: Path | None) -> Sto
 
 
 def _read_stored(light: LightModel, name: str, files: _Files) -> StoredTensors:
-    weights: dict[str, NDArray[Any]] = {}
+    weights: dict[str, Array] = {}
     others: list[tuple[onnx.TensorProto, NDArray[np.uint8]]] = []
     for tensor, is_weight in _tensors(light.message, name):
         if is_weight and tensor.name in light.weights:

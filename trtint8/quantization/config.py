@@ -15,18 +15,19 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.checks import check_choice
+from calibrators.data.feeds import Array, Float32s
 from calibrators.data.inputs import shape_text
 from calibrators.errors import UnsupportedError
 from calibrators.tables.choice import QMAX
 
 
-def quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray[Any]:
+def quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> Array:
     """The integers that represent values: clip(round(x / scale) + offset).
 
     They lie between ``quant_min`` and ``quant_max``, and are int32 where that holds both. The quotient is
@@ -36,7 +37,7 @@ def quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray
     return integers if config.quant_max > np.iinfo(np.int32).max else integers.astype(np.int32)
 
 
-def fake_quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray[np.float32]:
+def fake_quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> Float32s:
     """Quantizes values and dequantizes the integers: the values as a quantized network computes with them."""
     integers = _integers(values, config)
     integers *= _scale(values.shape, config)
@@ -57,7 +58,7 @@ def _integers(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArra
     return integers
 
 
-def _scale(shape: tuple[int, ...], config: TensorQuantConfig) -> NDArray[np.float32]:
+def _scale(shape: tuple[int, ...], config: TensorQuantConfig) -> Float32s:
     """The scale, shaped to broadcast against a tensor of ``shape``."""
     if config.scale is None:
         raise UnsupportedError(f"the tensor is '{config.state.value}' and has no scale yet")
@@ -204,7 +205,7 @@ class TensorQuantConfig:
     rounding: Rounding = Rounding.HALF_EVEN
     quant_min: int = -128
     state: State = State.INITIAL
-    scale: NDArray[np.float32] | None = None
+    scale: Float32s | None = None
     quant_max: int = QMAX
     symmetric: bool = True
     inverse: bool = False
@@ -243,7 +244,7 @@ class TensorQuantConfig:
             raise UnsupportedError(f"a scale of {self.scale} is no power of two, which the config asks for")
 
     @property
-    def ends(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def ends(self) -> tuple[Float32s, Float32s]:
         """The smallest value and the largest that integers represent, of the shape of the scale.
 
         Raises:
@@ -276,7 +277,7 @@ class TensorQuantConfig:
         """
         return dataclasses.replace(self, axis=axis)
 
-    def with_scale(self, scale: NDArray[np.float32] | np.float32 | float) -> TensorQuantConfig:
+    def with_scale(self, scale: Float32s | np.float32 | float) -> TensorQuantConfig:
         """The same config with a scale: activated, or passive as it was.
 
         Args:
@@ -303,7 +304,7 @@ class TensorQuantConfig:
         """
         return self.with_scale(self._scale_of(np.asarray(amax, np.float64) / self.quant_max))
 
-    def _scale_of(self, step: NDArray[np.floating] | float) -> NDArray[np.float32]:
+    def _scale_of(self, step: NDArray[np.floating] | float) -> Float32s:
         """The scale of which a step is at least as large; 1 where it is 0."""
         scale = np.where(np.asarray(step) == 0, 1.0, np.maximum(step, SMALLEST_SCALE))
         if self.power_of_two:

@@ -17,12 +17,12 @@ import math
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.data.feeds import Array, Float32s
 from calibrators.operators import Values, operator_of
 from trtint8.models.graph import constant_input, read_constant
 
@@ -321,12 +321,12 @@ SMALLEST_NORMAL = float(np.finfo(np.float16).smallest_normal)
 _LARGEST_ERROR = 0.01
 
 
-def within_range(array: NDArray[Any]) -> bool:
+def within_range(array: Array) -> bool:
     """Whether no finite number of an array is beyond the largest FP16 number; infinity is in FP16, too."""
     return bool(np.abs(array[np.isfinite(array)]).max(initial=0.0) <= LARGEST)
 
 
-def loses_little(array: NDArray[Any]) -> bool:
+def loses_little(array: Array) -> bool:
     """Whether an array is about the same in FP16, whose range it is within."""
     exact = array[np.isfinite(array)].astype(np.float32)
     return _relative_error(exact, exact.astype(np.float16).astype(np.float32)) <= _LARGEST_ERROR
@@ -342,7 +342,7 @@ def scale_fits(node: ir.Node) -> bool:
     return within_range(exact) and _relative_error(exact, round_scale(exact)) <= _LARGEST_ERROR
 
 
-def round_scale(scale: NDArray[np.floating]) -> NDArray[np.float32]:
+def round_scale(scale: NDArray[np.floating]) -> Float32s:
     """Rounds scales up to FP16 numbers, so that no range becomes narrower and no scale becomes zero.
 
     Args:
@@ -357,7 +357,7 @@ def round_scale(scale: NDArray[np.floating]) -> NDArray[np.float32]:
     return np.asarray(up, np.float32)
 
 
-def _relative_error(exact: NDArray[np.float32], rounded: NDArray[np.float32]) -> float:
+def _relative_error(exact: Float32s, rounded: Float32s) -> float:
     """The root of the squared error over the sum of squares; 0 for zeros."""
     largest = float(np.abs(exact).max(initial=0.0))
     if largest == 0:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from onnx_ir.passes import common
 
 from calibrators.checks import warn_user
+from calibrators.data.feeds import Float32s, Floats, Ints
 from calibrators.errors import Argument, ModelError
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.garbage_collection import pause_garbage_collection
@@ -80,7 +81,7 @@ def undo_one_scale(model: ir.Model) -> None:
     """
     graph = model.graph
     names = value_names(graph)
-    scales: dict[Edge, NDArray[np.float32]] = {}
+    scales: dict[Edge, Float32s] = {}
     for conv in [node for node in graph if node.domain == "" and node.op_type == "Conv"]:
         output, source = conv.outputs[0], _dequantizer(conv.inputs[1])
         behind = _behind_unscaled(output)
@@ -197,7 +198,7 @@ class _Rewriter:
             self._dequantized[key] = dequantize.outputs[0]
         conv.replace_input_with(1, self._dequantized[key])
 
-    def _finish(self, conv: ir.Node, factors: NDArray[np.float64], bias: NDArray[np.floating] | None) -> None:
+    def _finish(self, conv: ir.Node, factors: Floats, bias: NDArray[np.floating] | None) -> None:
         """Multiplies a convolution's output by factors per channel and adds its bias."""
         output = conv.outputs[0]
         name, shape = output.name or "", output.shape
@@ -256,9 +257,9 @@ def _integers(dequantize: ir.Node) -> NDArray[np.int8] | None:
     return integers
 
 
-def _magnitudes(integers: NDArray[np.int8]) -> NDArray[np.int64]:
+def _magnitudes(integers: NDArray[np.int8]) -> Ints:
     """The sum of the weights' magnitudes of each output channel, of shape (output channels,)."""
-    found: NDArray[np.int64] = np.abs(integers.astype(np.int64)).reshape(len(integers), -1).sum(axis=1)
+    found: Ints = np.abs(integers.astype(np.int64)).reshape(len(integers), -1).sum(axis=1)
     return found
 
 
@@ -376,9 +377,9 @@ def quantized_model(
 
 def _scales_of_pairs(
     graph_model: ir.Model, placement: Placement, table: CalibrationTable
-) -> tuple[dict[str, NDArray[np.float32]], dict[str, str]]:
+) -> tuple[dict[str, Float32s], dict[str, str]]:
     """The scale of every tensor that has a pair, and how its range was found."""
-    scales: dict[str, NDArray[np.float32]] = {}
+    scales: dict[str, Float32s] = {}
     for node in graph_model.graph:
         if node.op_type == "QuantizeLinear" and node.inputs[0] is not None:
             scale, name = read_constant(node.inputs[1]), node.inputs[0].name or ""

@@ -15,15 +15,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrators.checks import FilePath, is_number, several
 from calibrators.cuda import Event, gpu_names, gpu_uuid, require_gpu, turn_on_gpu
 from calibrators.data.batches import warning_of_inputs
-from calibrators.data.feeds import FeedDict, batch_rows, is_float
+from calibrators.data.feeds import Array, FeedDict, Floats, batch_rows, is_float
 from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource, open_data
 from calibrators.errors import Argument, CalibrationDataError, EngineError, GpuMemoryError
@@ -140,7 +139,7 @@ class BenchReport(Result):
 
 def bench(
     context: ExecutionContext,
-    feeds: Mapping[str, NDArray[Any]],
+    feeds: Mapping[str, Array],
     *,
     beside: Sequence[ExecutionContext] = (),
     name: str,
@@ -198,9 +197,7 @@ def bench(
     )
 
 
-def _bound(
-    contexts: Sequence[ExecutionContext], feeds: Mapping[str, NDArray[Any]]
-) -> Sequence[ExecutionContext]:
+def _bound(contexts: Sequence[ExecutionContext], feeds: Mapping[str, Array]) -> Sequence[ExecutionContext]:
     """Contexts that are bound to a feed; none where one of them cannot be."""
     try:
         for context in contexts:
@@ -211,7 +208,7 @@ def _bound(
     return contexts
 
 
-def summarize(milliseconds: Sequence[float] | NDArray[np.float64]) -> Summary:
+def summarize(milliseconds: Sequence[float] | Floats) -> Summary:
     """Summarizes times: extremes, mean, median and percentiles.
 
     As in trtexec, the p-th percentile is the largest time that remains when the largest (100 - p) percent of

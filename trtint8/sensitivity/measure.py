@@ -12,15 +12,13 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from calibrators.checks import FilePath, is_number
 from calibrators.data.batches import Batches
-from calibrators.data.feeds import FeedDict, batch_rows
+from calibrators.data.feeds import Array, FeedDict, batch_rows
 from calibrators.data.inputs import InputSpec, shape_text
 from calibrators.data.samples import DataFingerprint, check_feed, numbered
 from calibrators.data.sources.arrays import first_labels, is_class_indices
@@ -656,7 +654,7 @@ class Probe:
     def run(
         self,
         feed: FeedDict,
-        labels: NDArray[Any] | None,
+        labels: Array | None,
         first: int,
         name_of: Callable[[int], str] = numbered,
     ) -> BatchEffects:
@@ -716,7 +714,7 @@ class Probe:
         )
 
 
-def _seen_labels(digests: Sequence[int], labels: NDArray[Any] | None) -> DataFingerprint:
+def _seen_labels(digests: Sequence[int], labels: Array | None) -> DataFingerprint:
     """The fingerprint of class indices; empty for other labels, which are not used.
 
     Args:

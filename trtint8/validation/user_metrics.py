@@ -9,9 +9,8 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict
+from calibrators.data.feeds import Array, FeedDict
 from calibrators.errors import CalibrationDataError, UnsupportedError, counted, failures_named
 from trtint8.validation.batch import Batch, copied
 from trtint8.validation.detection.boxes import Outputs
@@ -32,7 +31,7 @@ class DataSetMetric(Protocol):
         """Makes the same metric without data; it is called once per model."""
         ...
 
-    def update(self, feeds: FeedDict, outputs: Outputs, labels: NDArray[Any] | None) -> None:
+    def update(self, feeds: FeedDict, outputs: Outputs, labels: Array | None) -> None:
         """Adds one batch. The arrays are copies, which the metric may change and keep.
 
         Args:
@@ -82,7 +81,7 @@ class ComparingMetric(Protocol):
         self,
         feeds: FeedDict,
         outputs: Outputs,
-        labels: NDArray[Any] | None,
+        labels: Array | None,
         reference_outputs: Outputs,
     ) -> None:
         """Adds one batch; see :class:`DataSetMetric`.
@@ -101,7 +100,7 @@ class ComparingMetric(Protocol):
 
 
 #: What a function of a batch returns: one number per batch, or one per sample.
-Values: TypeAlias = float | Sequence[float] | NDArray[Any]
+Values: TypeAlias = float | Sequence[float] | Array
 
 #: A function of a batch's feeds and outputs, and of the reference's outputs where it takes them. The arrays
 #: are copies, which it may change.

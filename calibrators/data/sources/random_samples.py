@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from calibrators.checks import warn_user
 from calibrators.data.batches import IndexedSource
-from calibrators.data.feeds import Binding, FeedDict, fits, is_float, listed
-from calibrators.data.inputs import DataOptions, Indices, InputSpec, Shape, named_sizes, shape_text
+from calibrators.data.feeds import Binding, FeedDict, Indices, fits, is_float, listed
+from calibrators.data.inputs import DataOptions, InputSpec, Shape, named_sizes, shape_text
 from calibrators.errors import CalibrationDataError
 
 #: How data begins that is made of random samples.

@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import onnx_ir as ir
-from numpy.typing import NDArray
 from onnx_ir.passes import common
 
+from calibrators.data.feeds import Array
 from calibrators.operators import Values, operator_of
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph import nodes_inside, values_behind, values_read
@@ -48,7 +48,7 @@ class OutputPart:
     index: tuple[slice, ...] = ()
     partly_copied: bool = False
 
-    def of(self, array: NDArray[Any]) -> NDArray[Any]:
+    def of(self, array: Array) -> Array:
         """The part, as a view.
 
         Args:
@@ -112,9 +112,7 @@ def _inferred_anew(graph_model: ir.Model) -> ir.Model:
     return copy
 
 
-def split_outputs(
-    parts: Sequence[OutputPart], outputs: Mapping[str, NDArray[Any]]
-) -> dict[str, NDArray[Any]]:
+def split_outputs(parts: Sequence[OutputPart], outputs: Mapping[str, Array]) -> dict[str, Array]:
     """Outputs by the names of their parts.
 
     Args:

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
+from calibrators.data.feeds import Array
 from trtint8.models.graph import graph_values, read_constant
 from trtint8.models.graph_writer import GraphWriter, Term, attributes_of, static_shape
 from trtint8.models.shapes import StaticShapes
@@ -71,7 +71,7 @@ class Step:
             raise self.refused(f"it has no input {index}")
         return Term(self.writer, value)
 
-    def constant(self, index: int) -> NDArray[Any]:
+    def constant(self, index: int) -> Array:
         """The value of an input that has to be constant.
 
         Raises:
