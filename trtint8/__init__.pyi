@@ -21,13 +21,12 @@ from calibrators.tables.table import CalibrationTable as CalibrationTable
 from trtint8.api.accuracy import measure_sensitivity as measure_sensitivity
 from trtint8.api.accuracy import tune as tune
 from trtint8.api.accuracy import validate as validate
+from trtint8.api.audit import audit as audit
 from trtint8.api.building import build_int8_engine as build_int8_engine
 from trtint8.api.building import set_dynamic_ranges as set_dynamic_ranges
 from trtint8.api.doctor import doctor as doctor
 from trtint8.api.elsewhere import cut_model as cut_model
 from trtint8.api.elsewhere import migrate as migrate
-from trtint8.api.engines import audit as audit
-from trtint8.api.engines import bench as bench
 from trtint8.api.quantization import QuantizedFiles as QuantizedFiles
 from trtint8.api.quantization import quantize as quantize
 from trtint8.api.quantization import write_quantized as write_quantized
@@ -60,6 +59,7 @@ from trtint8.report.writing import write_comparison as write_comparison
 from trtint8.report.writing import write_report as write_report
 from trtint8.runtime.bench import Benchmarks as Benchmarks
 from trtint8.runtime.bench import BenchReport as BenchReport
+from trtint8.runtime.bench import bench as bench
 from trtint8.runtime.engine import Engine as Engine
 from trtint8.runtime.refit import refit as refit
 from trtint8.sensitivity.results import Sensitivity as Sensitivity

@@ -34,7 +34,7 @@ from calibrators.files import check_writable, write_atomically
 from trtint8.builder.build import BuiltEngine
 from trtint8.engine.timings import read_exported_times, read_layers, read_profile, seconds_of_nodes
 from trtint8.models.serialization import save_model
-from trtint8.runtime.bench import bench, random_feed
+from trtint8.runtime.bench import bench_contexts, random_feed
 from trtint8.runtime.engine import Engine
 from trtint8.runtime.execution import ExecutionContext
 from trtint8.tuning.stopwatch import Source, Timing
@@ -159,7 +159,7 @@ def _turns(engines: Sequence[Engine]) -> list[list[float]]:
 
 
 def _seconds(context: ExecutionContext, engine: Engine) -> float:
-    report = bench(
+    report = bench_contexts(
         context,
         random_feed(engine.inputs, engine.profiles, None),
         name="",
