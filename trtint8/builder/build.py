@@ -75,7 +75,7 @@ from trtint8.engine.layers import LayerReport, parse_layers, total_weights_memor
 from trtint8.engine.plan import inspect_plan
 from trtint8.engine.profiles import Profile, ShapeRange, check_profile, complete_profile
 from trtint8.interop.pairs import dequantizer_behind, float_values, input_at, is_weight
-from trtint8.models.graph import is_constant, read_constant, set_constant_input, value_names
+from trtint8.models.graph import is_constant, made_by, read_constant, set_constant_input, value_names
 from trtint8.models.serialization import runnable
 
 _DEFAULTS = BuildOptions()
@@ -654,8 +654,7 @@ def _has_free_zeros(node: ir.Node) -> bool:
     source, scale = node.inputs[0], read_constant(input_at(node, 1))
     if scale is None or scale.all():
         return False
-    quantize = source.producer() if source is not None else None
-    if node.op_type == "DequantizeLinear" and quantize is not None and quantize.op_type == "QuantizeLinear":
+    if node.op_type == "DequantizeLinear" and (quantize := made_by(source, "QuantizeLinear")):
         return _has_free_zeros(quantize)
     weights, point = read_constant(source), read_constant(input_at(node, 2))
     if weights is None:
@@ -686,7 +685,7 @@ def _channels_of_factor(node: ir.Node) -> tuple[int, tuple[int, ...]] | None:
 
 def _channels(value: ir.Value | None) -> tuple[int, ...]:
     """The shape of a value per channel of the INT8 convolution that computes a value; else nothing."""
-    node = value.producer() if value is not None else None
+    node = made_by(value)
     while node is not None and node.op_type == "Identity" and node.inputs[0] is not None:
         node = node.inputs[0].producer()
     if node is None or node.domain != "" or node.op_type not in ("Conv", "ConvTranspose"):
@@ -695,8 +694,7 @@ def _channels(value: ir.Value | None) -> tuple[int, ...]:
     if data is None or weights is None or weights[1] is not None:
         return ()
     stored = weights[0].inputs[0]
-    quantize = stored.producer() if stored is not None else None
-    if quantize is not None and quantize.op_type == "QuantizeLinear":
+    if quantize := made_by(stored, "QuantizeLinear"):
         stored = quantize.inputs[0]
     if not is_constant(stored) or stored is None or stored.shape is None:
         return ()

@@ -52,7 +52,6 @@ from trtint8.interop.pairs import (
     input_at,
     is_quantized_constant,
     is_weight,
-    made_by,
     quantized_type,
     quantizers_before,
     reads_integers,
@@ -70,7 +69,7 @@ from trtint8.interop.unquantize import (
     unquantize,
     without_pairs,
 )
-from trtint8.models.graph import constant_input, is_constant, read_constant, run_passes
+from trtint8.models.graph import constant_input, is_constant, made_by, read_constant, run_passes
 from trtint8.models.model import (
     FLOAT_MODEL,
     OLDEST_OPSET,

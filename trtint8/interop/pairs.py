@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import Array, Flags, Float32s, Floats, Ints
 from calibrators.errors import ModelError
 from calibrators.operators import operator_of
-from trtint8.models.graph import constant_input, holds_graphs, is_constant, read_constant
+from trtint8.models.graph import constant_input, holds_graphs, is_constant, made_by, read_constant
 from trtint8.quantization.targets import TARGETS
 
 #: Operators behind which a layer still reads the integers of a pair, where that was seen.
@@ -32,20 +32,6 @@ _MOST_BEHIND_WEIGHTS = 64
 def input_at(node: ir.Node, index: int) -> ir.Value | None:
     """An input of a node, or None where the node has fewer inputs or leaves this one out."""
     return node.inputs[index] if index < len(node.inputs) else None
-
-
-def made_by(value: ir.Value | None, *operators: str) -> ir.Node | None:
-    """The node that computes a value.
-
-    Args:
-        value: A value, or None where a node leaves out an optional input.
-        operators: The operators that count; none for all.
-
-    Returns:
-        The node; None where there is none, or it has another operator.
-    """
-    node = value.producer() if value is not None else None
-    return node if node is not None and (not operators or node.op_type in operators) else None
 
 
 def quantized_type(node: ir.Node) -> ir.DataType | None:

@@ -432,6 +432,20 @@ def message_containers(message: onnx.ModelProto) -> Iterator[onnx.GraphProto | o
         yield from message_graphs(container)
 
 
+def made_by(value: ir.Value | None, *operators: str) -> ir.Node | None:
+    """The node that computes a value.
+
+    Args:
+        value: A value, or None where a node leaves out an optional input.
+        operators: The operators that count; none for all.
+
+    Returns:
+        The node; None where there is none, or it has another operator.
+    """
+    node = None if value is None else value.producer()
+    return node if node is not None and (not operators or node.op_type in operators) else None
+
+
 def values_read(node: ir.Node) -> Iterator[ir.Value]:
     """The values that a node reads, also those that only graphs inside it read."""
     yield from (value for value in node.inputs if value is not None)

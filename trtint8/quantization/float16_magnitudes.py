@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import Array, Float32s
 from calibrators.operators import Values, operator_of
-from trtint8.models.graph import constant_input, read_constant
+from trtint8.models.graph import constant_input, made_by, read_constant
 
 #: Element types to the largest magnitude of their numbers, where FP16 has it.
 _OF_TYPES = {ir.DataType.BOOL: 1.0, ir.DataType.INT8: 128.0, ir.DataType.UINT8: 255.0}
@@ -205,8 +205,8 @@ def _weights(value: ir.Value | None) -> NDArray[np.floating] | None:
     array = read_constant(value)
     if array is not None:
         return np.asarray(np.abs(array))
-    dequantize = value.producer() if value is not None else None
-    if dequantize is None or dequantize.op_type != "DequantizeLinear":
+    dequantize = made_by(value, "DequantizeLinear")
+    if dequantize is None:
         return None
     scale, source = read_constant(dequantize.inputs[1]), dequantize.inputs[0]
     if scale is None or source is None:

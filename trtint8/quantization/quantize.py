@@ -26,7 +26,7 @@ from calibrators.data.feeds import Float32s, Floats, Ints
 from calibrators.errors import Argument, ModelError
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.graph import add_initializer, graph_values, read_constant, take_name, value_names
+from trtint8.models.graph import add_initializer, graph_values, made_by, read_constant, take_name, value_names
 from trtint8.models.model import Model, record_calibration, record_inputs, record_pairs, record_warnings
 from trtint8.models.outputs.picked import left_out_nodes
 from trtint8.quantization.float16 import Float32Cause, Float32Reason, to_float16
@@ -83,7 +83,7 @@ def undo_one_scale(model: ir.Model) -> None:
     names = value_names(graph)
     scales: dict[Edge, Float32s] = {}
     for conv in [node for node in graph if node.domain == "" and node.op_type == "Conv"]:
-        output, source = conv.outputs[0], _dequantizer(conv.inputs[1])
+        output, source = conv.outputs[0], made_by(conv.inputs[1], "DequantizeLinear")
         behind = _behind_unscaled(output)
         factor = read_constant(behind[0].inputs[1]) if behind else None
         if not behind or source is None or factor is None:
@@ -153,7 +153,7 @@ class _Rewriter:
 
     def rewrite(self, conv: ir.Node) -> bool:
         """Rewrites one convolution; returns whether it did."""
-        source, weights = (_dequantizer(value) for value in conv.inputs[:2])
+        source, weights = (made_by(value, "DequantizeLinear") for value in conv.inputs[:2])
         bias = conv.inputs[2] if len(conv.inputs) > 2 else None
         addend = read_constant(bias)
         if conv.outputs[0].dtype != ir.DataType.FLOAT16 or source is None or weights is None:
@@ -237,15 +237,10 @@ class _Rewriter:
         return add_initializer(self._graph, take_name(name, self._names), array)
 
 
-def _dequantizer(value: ir.Value | None) -> ir.Node | None:
-    node = value.producer() if value is not None else None
-    return node if node is not None and node.op_type == "DequantizeLinear" else None
-
-
 def _integers(dequantize: ir.Node) -> NDArray[np.int8] | None:
     """The integers of weights, where they have one scale per output channel and a pair of their own."""
-    source = dequantize.inputs[0].producer() if dequantize.inputs[0] is not None else None
-    if source is None or source.op_type != "QuantizeLinear":
+    source = made_by(dequantize.inputs[0], "QuantizeLinear")
+    if source is None:
         return None
     weights, scales = (read_constant(value) for value in source.inputs[:2])
     if weights is None or scales is None or scales.shape != weights.shape[:1]:

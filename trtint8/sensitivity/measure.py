@@ -28,7 +28,7 @@ from calibrators.host.work import BatchFunction, check_sees, results_here
 from calibrators.progress import MEASURING
 from calibrators.run import Executor, RunOptions
 from calibrators.tables.table import CalibrationTable
-from trtint8.models.graph import module_of
+from trtint8.models.graph import made_by, module_of
 from trtint8.models.model import Model, load_model
 from trtint8.models.outputs.joined import compared_tensors, giving
 from trtint8.models.outputs.picked import (
@@ -263,7 +263,7 @@ def _copied_inputs(layers: Iterable[Layer], placed: Iterable[Layer]) -> dict[str
         values = [layer.node.inputs[edge.index] for edge in layer.activations]
         while values:
             value = values.pop()
-            node = None if value is None else value.producer()
+            node = made_by(value)
             if node is None or node in met:
                 continue
             if node in joining:
