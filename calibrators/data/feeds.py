@@ -21,12 +21,16 @@ from calibrators.errors import Argument, CalibrationDataError, such_as
 #: An array of any element type.
 Array = NDArray[Any]
 
-#: Arrays of float64, of float32, of int64, of bool, and of indices.
+#: Arrays of float64, of float32, of any floats, of int64, of bool, and of indices.
 Floats = NDArray[np.float64]
 Float32s = NDArray[np.float32]
+AnyFloats = NDArray[np.floating]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Indices = NDArray[np.intp]
+
+#: Name to array, of what is only read.
+NamedArrays = Mapping[str, Array]
 
 #: Input name to array: what one run of a model is given.
 FeedDict = dict[str, Array]
@@ -223,7 +227,7 @@ def fits(shape: Shape, wanted: tuple[int | str | None, ...]) -> bool:
     return all(not isinstance(dim, int) or dim == size for size, dim in zip(shape, wanted, strict=True))
 
 
-def batch_rows(feed: Mapping[str, Array]) -> int | None:
+def batch_rows(feed: NamedArrays) -> int | None:
     """How many samples a feed holds along axis 0; None where it is one sample as a whole.
 
     It is where its arrays do not share the length of axis 0, and where it is an :class:`OneSample`.
@@ -232,13 +236,13 @@ def batch_rows(feed: Mapping[str, Array]) -> int | None:
     return lengths.pop() if len(lengths) == 1 and not isinstance(feed, OneSample) else None
 
 
-def samples_in(feed: Mapping[str, Array]) -> int:
+def samples_in(feed: NamedArrays) -> int:
     """How many samples a feed holds: one where it is one sample as a whole."""
     rows = batch_rows(feed)
     return 1 if rows is None else rows
 
 
-def part_of(feed: Mapping[str, Array], start: int, stop: int | None) -> FeedDict:
+def part_of(feed: NamedArrays, start: int, stop: int | None) -> FeedDict:
     """The samples of a feed from one number on, up to another; views of its arrays."""
     return {name: array[start:stop] for name, array in feed.items()}
 
@@ -300,7 +304,7 @@ def joined(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def join_samples(samples: Sequence[Mapping[str, Array]], name_of: NameOf, binding: Binding) -> FeedDict:
+def join_samples(samples: Sequence[NamedArrays], name_of: NameOf, binding: Binding) -> FeedDict:
     """Joins samples along axis 0.
 
     Args:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,12 +9,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from calibrators.checks import FilePath, located, refuse_empty_path
+from calibrators.checks import PATH_TYPES, FilePath, located, refuse_empty_path
 from calibrators.data.feeds import (
     LABELS,
     Array,
     Binding,
     FeedDict,
+    NamedArrays,
     as_array,
     batch_rows,
     listed,
@@ -101,7 +101,7 @@ class SequenceReader:
             CalibrationDataError: There is no such data, or it has no sequences.
         """
         data: Any = self.given.data
-        if isinstance(data, str | os.PathLike):
+        if isinstance(data, PATH_TYPES):
             paths = _files(data)
             return lambda: (read_arrays(path, self.fed) for path in paths)
         if isinstance(data, np.ndarray | Tensor):
@@ -262,7 +262,7 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 
 #: Runs a model on one step: what it is fed, to its outputs by name.
-StepRunner: TypeAlias = Callable[[FeedDict], Mapping[str, Array]]
+StepRunner: TypeAlias = Callable[[FeedDict], NamedArrays]
 
 
 @dataclass(frozen=True, eq=False)
@@ -381,7 +381,7 @@ class _Recorder:
             )
         return prepared
 
-    def _returned(self, outputs: Mapping[str, Array], states: FeedDict) -> FeedDict:
+    def _returned(self, outputs: NamedArrays, states: FeedDict) -> FeedDict:
         """The states that a step returned, for the next one."""
         returned = {}
         for name, output in self.states.items():

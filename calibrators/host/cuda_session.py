@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from calibrators.data.feeds import Array
+from calibrators.data.feeds import Array, NamedArrays
 from calibrators.errors import Argument, GpuMemoryError, GpuUnavailableError, UnsupportedError
 from calibrators.histograms.counting import DeviceHistograms, OnDevice, ParallelHistograms, histogram_of
 from calibrators.histograms.histogram import Histogram
@@ -119,7 +119,7 @@ class Gpu:
             )
         return session
 
-    def run(self, session: Any, names: Sequence[str], feed: Mapping[str, Array]) -> list[OnDevice | Array]:
+    def run(self, session: Any, names: Sequence[str], feed: NamedArrays) -> list[OnDevice | Array]:
         """Runs a model and leaves its outputs on the GPU.
 
         Args:
@@ -254,7 +254,7 @@ class Cpu:
         """See :func:`calibrators.host.session.open_session`."""
         return open_session(model, **options)
 
-    def run(self, session: Any, names: Sequence[str], feed: Mapping[str, Array]) -> list[Array]:
+    def run(self, session: Any, names: Sequence[str], feed: NamedArrays) -> list[Array]:
         """See :func:`calibrators.host.session.run_in_place`."""
         return run_in_place(session, names, feed)
 

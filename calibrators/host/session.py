@@ -10,7 +10,7 @@ import functools
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -18,7 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from calibrators.checks import positive_integer
-from calibrators.data.feeds import Array
+from calibrators.data.feeds import Array, NamedArrays
 from calibrators.errors import Argument, CalibrationDataError, ModelError
 from calibrators.host.weights import LightModel
 
@@ -32,7 +32,7 @@ def open_session(
     optimize: bool,
     threads: int | None = None,
     data_folder: Path | None = None,
-    weights: Mapping[str, Array] | None = None,
+    weights: NamedArrays | None = None,
     one_of_many: bool = False,
     keep_layout: bool = False,
     pack_weights: bool = True,
@@ -145,7 +145,7 @@ def _session_options(
     return options
 
 
-def run_in_place(session: Any, names: Sequence[str], feed: Mapping[str, Array]) -> list[Array]:
+def run_in_place(session: Any, names: Sequence[str], feed: NamedArrays) -> list[Array]:
     """Runs a model and leaves its outputs where ONNX Runtime put them.
 
     ``session.run`` copies every output into fresh memory, which for all activations of a ResNet-50 takes
@@ -167,7 +167,7 @@ def run_in_place(session: Any, names: Sequence[str], feed: Mapping[str, Array]) 
     return [as_array(output) for output in session.run_with_ort_values(list(names), values)]
 
 
-def run_silently(session: Any, feed: Mapping[str, Array], names: Sequence[str] | None = None) -> list[Array]:
+def run_silently(session: Any, feed: NamedArrays, names: Sequence[str] | None = None) -> list[Array]:
     """Runs a model where a failure is expected: it is raised, and ONNX Runtime prints nothing of it.
 
     Args:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from calibrators.checks import FilePath
 from calibrators.data.batches import Batches, warning_of_inputs
-from calibrators.data.feeds import Array, batch_rows
+from calibrators.data.feeds import Array, NamedArrays, batch_rows
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, InputSpec, shape_text
 from calibrators.data.opening import DataSource, open_data
@@ -99,7 +99,7 @@ def _writable(array: Array) -> Array:
     return array if array.dtype.isbuiltin == 1 else array.astype(np.float32)
 
 
-def archive(outputs: Mapping[str, Array]) -> bytes:
+def archive(outputs: NamedArrays) -> bytes:
     """Returns arrays as a .npz.
 
     Args:

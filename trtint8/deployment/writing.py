@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from calibrators.checks import FilePath, several
+from calibrators.checks import PATH_TYPES, FilePath, several
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.images.true_boxes import as_class_names
 from calibrators.errors import Argument, UnsupportedError
@@ -107,7 +106,7 @@ def deploy(
             f"{Argument('preferred_batch_sizes')} is for Triton, and has no effect on {to}; leave it out"
         )
     # Before the model is read, which may lack profiles or a table that would be of no use.
-    if to in _LOAD_ENGINES and isinstance(engine, str | os.PathLike) and names_model(engine):
+    if to in _LOAD_ENGINES and isinstance(engine, PATH_TYPES) and names_model(engine):
         raise UnsupportedError(f"'{engine}' is a model, and {to} takes an engine; build one, and give that")
     files = _KINDS[to](read_source(engine, preprocessing, asked))
     with new_folder(output) as folder:

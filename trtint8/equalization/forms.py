@@ -12,9 +12,8 @@ from itertools import chain
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
-from calibrators.data.feeds import Array, FeedDict, Float32s, Floats, pieces
+from calibrators.data.feeds import AnyFloats, Array, FeedDict, Float32s, Floats, pieces
 from calibrators.errors import CalibrationDataError
 from calibrators.host.session import first_line, run_in_place
 from trtint8.equalization.following.labelling import (
@@ -133,7 +132,7 @@ def factors_of(channels: NetworkChannels, factors: Floats, labels: Channels) -> 
 
 
 def changed_constant(
-    array: NDArray[np.floating],
+    array: AnyFloats,
     channels: NetworkChannels,
     factors: Floats,
     changes: list[Change],

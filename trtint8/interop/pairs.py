@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import Array, Flags, Float32s, Floats, Ints
+from calibrators.data.feeds import AnyFloats, Array, Flags, Float32s, Floats, Ints
 from calibrators.errors import ModelError
 from calibrators.operators import operator_of
 from trtint8.models.graph import constant_input, holds_graphs, is_constant, made_by, read_constant
@@ -325,9 +325,7 @@ def type_ends(dtype: ir.DataType) -> tuple[int, int]:
     return smallest, smallest + 2**dtype.bitwidth - 1
 
 
-def weight_grid(
-    weights: NDArray[np.floating], axis: int | None, scales: Iterable[Float32s] = ()
-) -> Float32s | None:
+def weight_grid(weights: AnyFloats, axis: int | None, scales: Iterable[Float32s] = ()) -> Float32s | None:
     """Finds scales of which weights are whole multiples, of up to 127, so that INT8 keeps them as they are.
 
     It does not matter what made the weights: pairs of any kind, movements and products of constants, or an
@@ -365,7 +363,7 @@ def weight_grid(
     return np.broadcast_to(found, (len(rows),)).copy() if axis is not None else found.reshape(())
 
 
-def _near(rows: NDArray[np.floating], scale: NDArray[np.floating]) -> Flags:
+def _near(rows: AnyFloats, scale: AnyFloats) -> Flags:
     """True for each row whose values are whole multiples; scales have the shape (rows, 1) or (1, 1)."""
     with np.errstate(all="ignore"):
         steps = rows / np.where(scale < np.finfo(np.float32).tiny, np.nan, scale)
@@ -375,7 +373,7 @@ def _near(rows: NDArray[np.floating], scale: NDArray[np.floating]) -> Flags:
     return fitting
 
 
-def _greatest_step(rows: NDArray[np.floating], ends: NDArray[np.floating]) -> Float32s | None:
+def _greatest_step(rows: AnyFloats, ends: AnyFloats) -> Float32s | None:
     """The greatest scale of each row of which all its values are multiples; None where a row has none.
 
     Args:
@@ -423,9 +421,7 @@ def quantized_values(node: ir.Node, weights: Array) -> Ints:
     return clipped.reshape(weights.shape)
 
 
-def float_values(
-    node: ir.Node, stored: Array, scale: NDArray[np.floating], zero_point: NDArray[np.integer]
-) -> Float32s:
+def float_values(node: ir.Node, stored: Array, scale: AnyFloats, zero_point: NDArray[np.integer]) -> Float32s:
     """Dequantizes a constant.
 
     Args:

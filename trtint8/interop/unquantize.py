@@ -18,6 +18,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx_ir.passes import common
 
+from calibrators.data.feeds import AnyFloats
 from calibrators.errors import ModelError
 from calibrators.operators import Values, operator_of
 from calibrators.tables.table import CalibrationTable
@@ -272,7 +273,7 @@ class _Unquantizer:
         self._bounds.follow(node)
         return made
 
-    def _constant(self, name: str, number: NDArray[np.floating] | float) -> ir.Value:
+    def _constant(self, name: str, number: AnyFloats | float) -> ir.Value:
         return add_initializer(self._graph, take_name(name, self._names), np.asarray(number, np.float32))
 
     def _read_input(self, node: ir.Node, source: ir.Value) -> None:

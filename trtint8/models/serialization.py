@@ -29,7 +29,7 @@ from google.protobuf.message import Message
 from numpy.typing import NDArray
 
 from calibrators.checks import FilePath
-from calibrators.data.feeds import Array
+from calibrators.data.feeds import Array, NamedArrays
 from calibrators.errors import ModelError
 from calibrators.files import temporary_folder, write_atomically, written_together
 from calibrators.host.session import map_arrays
@@ -264,7 +264,7 @@ class StoredTensors:
         files: The files.
     """
 
-    weights: Mapping[str, Array]
+    weights: NamedArrays
     others: tuple[tuple[onnx.TensorProto, NDArray[np.uint8]], ...]
     files: tuple[Path, ...]
 

@@ -19,7 +19,7 @@ import onnx
 import onnx_ir as ir
 from onnx import helper
 
-from calibrators.data.feeds import Array
+from calibrators.data.feeds import Array, NamedArrays
 from calibrators.data.inputs import OpenShape, fitting_batch_size
 from calibrators.host.plan import BYTES_PER_PART
 from calibrators.operators import Product, operator_of
@@ -296,7 +296,7 @@ class FittingBatchSize:
         """The size for all samples, or, where there is none, this object, which tells it from a sample."""
         return self.for_all or self
 
-    def __call__(self, feed: Mapping[str, Array]) -> int:
+    def __call__(self, feed: NamedArrays) -> int:
         """The size for samples of the shapes in a feed.
 
         Args:

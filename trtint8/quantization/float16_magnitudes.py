@@ -22,7 +22,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import Array, Float32s
+from calibrators.data.feeds import AnyFloats, Array, Float32s
 from calibrators.operators import Values, operator_of
 from trtint8.models.graph import constant_input, made_by, read_constant
 
@@ -200,7 +200,7 @@ def _of_product(node: ir.Node, sizes: _Sizes) -> float | None:
     return product + bias
 
 
-def _weights(value: ir.Value | None) -> NDArray[np.floating] | None:
+def _weights(value: ir.Value | None) -> AnyFloats | None:
     """The magnitudes of constant weights that a layer reads as they are or through a Q/DQ pair, or more."""
     array = read_constant(value)
     if array is not None:
@@ -222,7 +222,7 @@ def _weights(value: ir.Value | None) -> NDArray[np.floating] | None:
     return None if rounded is None else np.abs(rounded) + largest / 2
 
 
-def _sum_of_weights(node: ir.Node, weights: NDArray[np.floating]) -> float:
+def _sum_of_weights(node: ir.Node, weights: AnyFloats) -> float:
     """The largest sum of the magnitudes of the weights that make one element of what a layer gives out."""
     if node.op_type == "Conv":
         return _largest_sum(weights, range(1, weights.ndim))
@@ -234,7 +234,7 @@ def _sum_of_weights(node: ir.Node, weights: NDArray[np.floating]) -> float:
     return _largest_sum(weights, (max(0, weights.ndim - 2),))
 
 
-def _largest_sum(magnitudes: NDArray[np.floating], axes: Iterable[int]) -> float:
+def _largest_sum(magnitudes: AnyFloats, axes: Iterable[int]) -> float:
     return float(magnitudes.sum(axis=tuple(axes), dtype=np.float64).max(initial=0.0))
 
 
@@ -342,7 +342,7 @@ def scale_fits(node: ir.Node) -> bool:
     return within_range(exact) and _relative_error(exact, round_scale(exact)) <= _LARGEST_ERROR
 
 
-def round_scale(scale: NDArray[np.floating]) -> Float32s:
+def round_scale(scale: AnyFloats) -> Float32s:
     """Rounds scales up to FP16 numbers, so that no range becomes narrower and no scale becomes zero.
 
     Args:

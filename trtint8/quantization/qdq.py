@@ -9,7 +9,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.checks import warn_user
-from calibrators.data.feeds import Array, Float32s
+from calibrators.data.feeds import AnyFloats, Array, Float32s
 from calibrators.errors import Argument, ModelError, enumerated
 from calibrators.tables.choice import QMAX
 from trtint8.models.garbage_collection import pause_garbage_collection
@@ -108,7 +108,7 @@ def activation_scales(placement: Placement, amax: Mapping[str, float]) -> dict[s
     }
 
 
-def weight_scale(weights: NDArray[np.floating], axis: int | None) -> Float32s:
+def weight_scale(weights: AnyFloats, axis: int | None) -> Float32s:
     """The scales of weights: max |w| / 127, per channel or for the whole tensor.
 
     Args:

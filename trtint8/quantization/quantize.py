@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from onnx_ir.passes import common
 
 from calibrators.checks import warn_user
-from calibrators.data.feeds import Float32s, Floats, Ints
+from calibrators.data.feeds import AnyFloats, Float32s, Floats, Ints
 from calibrators.errors import Argument, ModelError
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.garbage_collection import pause_garbage_collection
@@ -124,7 +124,7 @@ def _behind_unscaled(output: ir.Value) -> list[ir.Node]:
     return [readers[0], *product.consumers()]
 
 
-def one_scale(integers: NDArray[np.int8], scales: NDArray[np.floating], input_scale: float) -> float | None:
+def one_scale(integers: NDArray[np.int8], scales: AnyFloats, input_scale: float) -> float | None:
     """The scale by which all weights of a convolution are dequantized.
 
     Args:
@@ -174,7 +174,7 @@ class _Rewriter:
         self._finish(conv, factors.reshape(column), None if addend is None else addend.reshape(column))
         return True
 
-    def _leaves_range(self, output: ir.Value, bias: NDArray[np.floating] | None) -> bool:
+    def _leaves_range(self, output: ir.Value, bias: AnyFloats | None) -> bool:
         """Whether the output, its bias left out, was seen to come near the end of FP16's range."""
         peak = self._peaks.get(output.name or "", 0.0)
         largest_bias = 0.0 if bias is None else float(np.abs(bias.astype(np.float64)).max(initial=0))
@@ -198,7 +198,7 @@ class _Rewriter:
             self._dequantized[key] = dequantize.outputs[0]
         conv.replace_input_with(1, self._dequantized[key])
 
-    def _finish(self, conv: ir.Node, factors: Floats, bias: NDArray[np.floating] | None) -> None:
+    def _finish(self, conv: ir.Node, factors: Floats, bias: AnyFloats | None) -> None:
         """Multiplies a convolution's output by factors per channel and adds its bias."""
         output = conv.outputs[0]
         name, shape = output.name or "", output.shape

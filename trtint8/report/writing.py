@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from calibrators import records
-from calibrators.checks import FilePath, check_ending, refuse_empty_path, several
+from calibrators.checks import PATH_TYPES, FilePath, check_ending, refuse_empty_path, several
 from calibrators.data.batches import warning_of_inputs
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, LabelSource
@@ -202,7 +202,7 @@ _MOST_BYTES_OF_NAMES = 1 << 20
 def _class_names(source: FilePath | Sequence[str] | None) -> tuple[str, ...]:
     if source is None:
         return ()
-    if not isinstance(source, (str, os.PathLike)):
+    if not isinstance(source, PATH_TYPES):
         return tuple(source)
     with records.reading(f"the class names '{source}'", CalibrationDataError):
         data = records.read_bytes(source, _MOST_BYTES_OF_NAMES)

@@ -16,7 +16,7 @@ import numpy as np
 
 from calibrators.cuda import Buffer, Device
 from calibrators.cuda.dlpack import CUDA, Dlpack, give, is_contiguous, on_gpu, take
-from calibrators.data.feeds import Array, fits
+from calibrators.data.feeds import Array, NamedArrays, fits
 from calibrators.data.inputs import Shape, shape_text
 from calibrators.errors import CalibrationDataError, in_one_line, such_as
 from trtint8.engine.file import TensorSpec
@@ -310,7 +310,7 @@ class Targets:
         device: Output name to an array on the GPU.
     """
 
-    host: Mapping[str, Array]
+    host: NamedArrays
     device: Mapping[str, DeviceInput]
 
     def check(self, name: str, shape: Shape) -> None:

@@ -19,10 +19,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from calibrators.checks import FilePath, is_number, several
+from calibrators.checks import PATH_TYPES, FilePath, is_number, several
 from calibrators.cuda import Event, gpu_names, gpu_uuid, require_gpu, turn_on_gpu
 from calibrators.data.batches import warning_of_inputs
-from calibrators.data.feeds import Array, FeedDict, Floats, batch_rows, is_float
+from calibrators.data.feeds import FeedDict, Floats, NamedArrays, batch_rows, is_float
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource, open_data
@@ -141,7 +141,7 @@ class BenchReport(Result):
 
 def bench_contexts(
     context: ExecutionContext,
-    feeds: Mapping[str, Array],
+    feeds: NamedArrays,
     *,
     beside: Sequence[ExecutionContext] = (),
     name: str,
@@ -199,7 +199,7 @@ def bench_contexts(
     )
 
 
-def _bound(contexts: Sequence[ExecutionContext], feeds: Mapping[str, Array]) -> Sequence[ExecutionContext]:
+def _bound(contexts: Sequence[ExecutionContext], feeds: NamedArrays) -> Sequence[ExecutionContext]:
     """Contexts that are bound to a feed; none where one of them cannot be."""
     try:
         for context in contexts:
@@ -477,7 +477,7 @@ def _exported(path: Path, batch_size: int) -> BenchReport:
 def _data_name(data: DataSource | None) -> str:
     if data is None:
         return "random"
-    return os.fspath(data) if isinstance(data, (str, os.PathLike)) else type(data).__name__
+    return os.fspath(data) if isinstance(data, PATH_TYPES) else type(data).__name__
 
 
 def _engines(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrators.data.feeds import Array, Flags, Floats, Ints
+from calibrators.data.feeds import Array, Flags, Floats, Ints, NamedArrays
 from calibrators.data.inputs import shape_text
 from calibrators.errors import CalibrationDataError
 from calibrators.histograms.rules import decibels
@@ -102,8 +102,8 @@ class EffectMeter:
     def add(
         self,
         variant: Variant,
-        outputs: Mapping[str, Array],
-        reference: Mapping[str, Array],
+        outputs: NamedArrays,
+        reference: NamedArrays,
         labels: Ints | None,
         before: int = 0,
     ) -> None:
@@ -165,7 +165,7 @@ class EffectMeter:
         """The variants, in the order of their sums."""
         return tuple(self._rows)
 
-    def noise_of_samples(self, outputs: Mapping[str, Array], reference: Mapping[str, Array]) -> Floats:
+    def noise_of_samples(self, outputs: NamedArrays, reference: NamedArrays) -> Floats:
         """The squared errors of a variant, sample by sample.
 
         Args:
@@ -186,7 +186,7 @@ class EffectMeter:
             noise += np.einsum("ij,ij->i", error, error)
         return noise
 
-    def _count_rows(self, reference: Mapping[str, Array]) -> int:
+    def _count_rows(self, reference: NamedArrays) -> int:
         """How many samples outputs are of; those without a common first dimension count as one sample."""
         lengths = {reference[name].shape[:1] for name in self.scales}
         shared = lengths.pop() if len(lengths) == 1 else ()
@@ -196,7 +196,7 @@ class EffectMeter:
         self,
         variants: Sequence[Variant],
         noise: Floats,
-        reference: Mapping[str, Array],
+        reference: NamedArrays,
         drawn: Draw | None = None,
     ) -> None:
         """Adds the predicted noise of several variants.
@@ -395,7 +395,7 @@ def _without(whole: Effect, alone: Effect, share: float) -> Effect:
     return Effect(level, (level - half, level + half), cosine, None, None, None)
 
 
-def output_scales(outputs: Mapping[str, Array]) -> dict[str, float]:
+def output_scales(outputs: NamedArrays) -> dict[str, float]:
     """The root mean square of every float output, 1 where it is zero throughout.
 
     Args:

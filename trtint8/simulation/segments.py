@@ -13,7 +13,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from calibrators.data.feeds import Array, FeedDict, Float32s
+from calibrators.data.feeds import Array, FeedDict, Float32s, NamedArrays
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.host.session import first_line, give_back_freed_memory, open_session
 from calibrators.tables.choice import scale_of
@@ -47,7 +47,7 @@ class Segment:
     _whole: _Block = field(repr=False)
     _alone: _Block | None = field(repr=False)
 
-    def run(self, form: Form, tensors: Mapping[str, Array]) -> Tensors:
+    def run(self, form: Form, tensors: NamedArrays) -> Tensors:
         """Computes the outputs.
 
         Args:
@@ -62,7 +62,7 @@ class Segment:
         """
         return self._whole.run(form, tensors) if self.outputs else {}
 
-    def run_layer(self, form: Form, tensors: Mapping[str, Array]) -> Array:
+    def run_layer(self, form: Form, tensors: NamedArrays) -> Array:
         """Computes the layer alone.
 
         Args:
@@ -144,7 +144,7 @@ class Network:
             for name in self.last_read_by(number):
                 tensors.pop(name, None)
 
-    def split(self, outputs: Mapping[str, Array]) -> Tensors:
+    def split(self, outputs: NamedArrays) -> Tensors:
         """The model's outputs by the names of their parts."""
         return split_outputs(self.parts, outputs)
 
@@ -222,7 +222,7 @@ class _Block:
     outputs: tuple[str, ...]
     sessions: dict[Form, Any] = field(default_factory=dict)
 
-    def run(self, form: Form, tensors: Mapping[str, Array]) -> Tensors:
+    def run(self, form: Form, tensors: NamedArrays) -> Tensors:
         if form not in self.sessions:
             serialized = self._serialized(form)
             self.sessions[form] = open_session(
@@ -489,15 +489,15 @@ class _State:
                 tensors.pop(name, None)
 
 
-def _reached(segment: Segment, own: Mapping[str, Array]) -> frozenset[str]:
+def _reached(segment: Segment, own: NamedArrays) -> frozenset[str]:
     """The outputs of a segment that differ in a variant, whose differing tensors are ``own``."""
     changed = [segment.dependents[name] for name in segment.inputs if name in own]
     return frozenset().union(*changed)
 
 
-def _size(tensors: Mapping[str, Array]) -> int:
+def _size(tensors: NamedArrays) -> int:
     return sum(array.nbytes for array in tensors.values())
 
 
-def _select(names: Container[str], tensors: Mapping[str, Array]) -> Tensors:
+def _select(names: Container[str], tensors: NamedArrays) -> Tensors:
     return {name: array for name, array in tensors.items() if name in names}

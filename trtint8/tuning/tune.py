@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from calibrators import records
-from calibrators.checks import FilePath, warn_user
+from calibrators.checks import PATH_TYPES, FilePath, warn_user
 from calibrators.data.batches import Batches, warning_of_inputs
 from calibrators.data.feeds import FeedDict
 from calibrators.data.inputs import DataOptions, InputSpec
@@ -583,7 +583,7 @@ def _check_others(
 
 
 def _are_one_file(one: object, other: object) -> bool:
-    if not (isinstance(one, str | os.PathLike) and isinstance(other, str | os.PathLike)):
+    if not (isinstance(one, PATH_TYPES) and isinstance(other, PATH_TYPES)):
         return False
     return Path(one).resolve() == Path(other).resolve()
 

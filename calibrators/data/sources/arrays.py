@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators import records
-from calibrators.checks import FilePath, as_integer
+from calibrators.checks import PATH_TYPES, FilePath, as_integer
 from calibrators.data.batches import AtPath, IndexedSource, first_samples
 from calibrators.data.feeds import (
     LABELS,
@@ -179,7 +179,7 @@ def _check_axes(data: BatchAxes, binding: Binding) -> None:
     Raises:
         CalibrationDataError: Says which.
     """
-    is_path = isinstance(data.data, str | os.PathLike)
+    is_path = isinstance(data.data, PATH_TYPES)
     if not isinstance(data.data, Mapping) and not (is_path and Path(data.data).suffix.lower() == ".npz"):
         what = f"'{data.data}'" if is_path else f"a {type(data.data).__name__}"
         raise CalibrationDataError(
@@ -487,7 +487,7 @@ def load_labels(labels: Any, count: int | None) -> Array:
     Raises:
         CalibrationDataError: The file is unusable, or the labels are no such array.
     """
-    if not isinstance(labels, str | os.PathLike):
+    if not isinstance(labels, PATH_TYPES):
         return as_labels(labels, count, "labels")
     path = Path(labels)
     if path.suffix.lower() not in ARRAY_SUFFIXES:

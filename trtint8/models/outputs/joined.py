@@ -13,7 +13,7 @@ cannot change are left out: they would hide the noise of the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeAlias
@@ -21,7 +21,7 @@ from typing import TypeAlias
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from calibrators.data.feeds import Array
+from calibrators.data.feeds import Array, NamedArrays
 from calibrators.operators import Values, operator_of
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph import made_by, nodes_inside, values_behind, values_read
@@ -112,7 +112,7 @@ def _inferred_anew(graph_model: ir.Model) -> ir.Model:
     return copy
 
 
-def split_outputs(parts: Sequence[OutputPart], outputs: Mapping[str, Array]) -> dict[str, Array]:
+def split_outputs(parts: Sequence[OutputPart], outputs: NamedArrays) -> dict[str, Array]:
     """Outputs by the names of their parts.
 
     Args:

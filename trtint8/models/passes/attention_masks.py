@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.data.feeds import AnyFloats
 from calibrators.operators import Values, operator_of
 from trtint8.models.graph import (
     OperatorPass,
@@ -236,7 +237,7 @@ class ScoreMask:
         choice: The Where that chooses between the constants; None where the mask is constant.
     """
 
-    values: NDArray[np.floating]
+    values: AnyFloats
     addition: ir.Node
     choice: ir.Node | None
 
@@ -314,14 +315,14 @@ def _choice(value: ir.Value | None) -> ir.Node | None:
     return None
 
 
-def _chosen(choice: ir.Node) -> Iterator[NDArray[np.floating]]:
+def _chosen(choice: ir.Node) -> Iterator[AnyFloats]:
     for index in (1, 2):
         array = read_constant(choice.inputs[index])
         assert array is not None, "the choice is between constants"
         yield array
 
 
-def _stays_finite(mask: NDArray[np.floating], factor: float) -> bool:
+def _stays_finite(mask: AnyFloats, factor: float) -> bool:
     """Whether the finite numbers of a mask stay finite when they are scaled, and none is infinite upwards."""
     finite = mask[np.isfinite(mask)].astype(np.float64)
     return not (mask == np.inf).any() and float(np.abs(finite).max(initial=0.0)) * factor <= _LARGEST

@@ -16,7 +16,7 @@ import onnx
 import onnx_ir as ir
 from onnx import defs, helper, numpy_helper, shape_inference
 
-from calibrators.data.feeds import Array
+from calibrators.data.feeds import Array, NamedArrays
 from calibrators.operators import Product, operator_of
 from trtint8.models.graph import bounded_constants, has_room, holds_graphs, take_room
 
@@ -111,7 +111,7 @@ def _fold(model: ir.Model, node: ir.Node) -> bool:
     return True
 
 
-def _multiply_adds(node: ir.Node, arrays: Mapping[str, Array]) -> int:
+def _multiply_adds(node: ir.Node, arrays: NamedArrays) -> int:
     """How many multiply-adds a product takes at most; 0 for other operators."""
     operator = operator_of(node)
     if not operator.multiplies:
@@ -123,7 +123,7 @@ def _multiply_adds(node: ir.Node, arrays: Mapping[str, Array]) -> int:
     return pairs // (math.prod(inputs[0].shape[-1:]) or 1) if operator.product is Product.MATRICES else pairs
 
 
-def _predicted_bytes(model: ir.Model, node: ir.Node, arrays: Mapping[str, Array]) -> int | None:
+def _predicted_bytes(model: ir.Model, node: ir.Node, arrays: NamedArrays) -> int | None:
     """How large the result of a node with constant inputs will be; None where that is not known before."""
     if node.op_type == "Range":  # whose shape inference computes the values themselves
         numbers = [arrays[value.name or ""] for value in node.inputs if value is not None]
@@ -146,7 +146,7 @@ def _predicted_bytes(model: ir.Model, node: ir.Node, arrays: Mapping[str, Array]
 
 
 def infer_outputs(
-    node: ir.Node, opset: int, types: dict[str, onnx.TypeProto], values: Mapping[str, Array]
+    node: ir.Node, opset: int, types: dict[str, onnx.TypeProto], values: NamedArrays
 ) -> Mapping[str, onnx.TypeProto]:
     """What ONNX infers of a node's outputs from its inputs alone, by name; nothing where it cannot.
 
@@ -173,7 +173,7 @@ def _type(array: Array) -> onnx.TypeProto:
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 
 
-def compute_node(node: ir.Node, arrays: Mapping[str, Array], opset: int) -> Array:
+def compute_node(node: ir.Node, arrays: NamedArrays, opset: int) -> Array:
     """Computes the first output of a node of the standard domain.
 
     Args:
