@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from calibrators.checks import FilePath
-from calibrators.data.inputs import OpenShape
+from calibrators.data.inputs import InputShapes, OpenShape
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import UnsupportedError
 from calibrators.operators import operator_of
@@ -342,7 +342,7 @@ class Work:
     uncounted: tuple[str, ...]
 
 
-def at_shapes(model: Model, shapes: Mapping[str, Sequence[int]]) -> Model:
+def at_shapes(model: Model, shapes: InputShapes) -> Model:
     """A prepared model whose inputs have fixed shapes, with the shapes of all tensors that follow from them.
 
     Args:

@@ -23,6 +23,7 @@ from onnx_ir.passes import common
 
 from calibrators.checks import warn_user
 from calibrators.data.feeds import AnyFloats, Float32s, Floats, Ints
+from calibrators.data.inputs import InputShapes
 from calibrators.errors import Argument, ModelError
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.garbage_collection import pause_garbage_collection
@@ -282,8 +283,8 @@ class QuantizeOptions:
     def place(
         self,
         prepared: Model,
-        largest: Mapping[str, Sequence[int]] | None = None,
-        optimal: Mapping[str, Sequence[int]] | None = None,
+        largest: InputShapes | None = None,
+        optimal: InputShapes | None = None,
     ) -> Placement:
         """Where Q/DQ pairs go; see :func:`trtint8.quantization.placement.place`."""
         return place(
@@ -329,8 +330,8 @@ def quantized_model(
     prepared: Model,
     table: CalibrationTable,
     options: QuantizeOptions,
-    largest: Mapping[str, Sequence[int]] | None = None,
-    optimal: Mapping[str, Sequence[int]] | None = None,
+    largest: InputShapes | None = None,
+    optimal: InputShapes | None = None,
 ) -> Quantized:
     """Puts Q/DQ pairs into a prepared model and, where asked, converts the rest to FP16.
 
@@ -416,8 +417,8 @@ def quantize_graph(
     options: QuantizeOptions = _WHOLE,
     *,
     weight_scales: WeightScales | None = None,
-    largest: Mapping[str, Sequence[int]] | None = None,
-    optimal: Mapping[str, Sequence[int]] | None = None,
+    largest: InputShapes | None = None,
+    optimal: InputShapes | None = None,
 ) -> tuple[ir.Model, Placement]:
     """Puts Q/DQ pairs into a prepared model of any size, where TensorRT fuses them.
 

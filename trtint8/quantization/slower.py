@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from calibrators.data.inputs import InputShapes
 from calibrators.operators import Product, operator_of
 from trtint8.models.graph import is_constant, made_by
 from trtint8.models.shapes import StaticShapes, multiply_adds
@@ -72,7 +73,7 @@ def slower_in_int8(
     model: ir.Model,
     products: Products,
     costs: Sequence[KernelCosts],
-    sizes: Mapping[str, Sequence[int]] | None = None,
+    sizes: InputShapes | None = None,
 ) -> dict[ir.Node, str]:
     """Finds the products that are estimated to be slower in INT8.
 
@@ -102,7 +103,7 @@ class _Chooser:
         graph: KernelGraph,
         products: Products,
         costs: KernelCosts,
-        sizes: Mapping[str, Sequence[int]],
+        sizes: InputShapes,
         *,
         cached: bool,
     ) -> None:

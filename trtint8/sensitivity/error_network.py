@@ -20,6 +20,7 @@ import numpy as np
 import onnx_ir as ir
 
 from calibrators.data.feeds import FeedDict, Flags, Float32s, Floats
+from calibrators.data.inputs import InputShapes
 from calibrators.operators import operator_of
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph import values_read, weight_bytes
@@ -107,7 +108,7 @@ class ErrorNetwork:
         self,
         graph_model: ir.Model,
         quantizer: Quantizer,
-        sizes: Mapping[str, Sequence[int]] | None = None,
+        sizes: InputShapes | None = None,
         samples: int | None = None,
     ) -> None:
         beside = BesideFloat(graph_model, quantizer)

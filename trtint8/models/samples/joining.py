@@ -6,7 +6,7 @@ Networks that take a fixed number of samples, as ones that take any number.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import Array, FeedDict, Floats, batch_rows, is_float, joined
-from calibrators.data.inputs import InputSpec
+from calibrators.data.inputs import InputShapes, InputSpec
 from calibrators.data.sources.random_samples import drawn
 from calibrators.errors import ModelError
 from calibrators.host.session import run_silently
@@ -132,7 +132,7 @@ def takes_one_sample(model: Model, batches: Batches) -> bool:
 
 
 def takes_joined_samples(
-    graph_model: ir.Model, inputs: Sequence[InputSpec], shapes: Mapping[str, Sequence[int]]
+    graph_model: ir.Model, inputs: Sequence[InputSpec], shapes: InputShapes
 ) -> bool | None:
     """Whether samples of several users may be joined along axis 0, and the outputs divided again.
 
@@ -155,9 +155,7 @@ def takes_joined_samples(
     return None if found.joining is None else found.joining is Joining.ROWS
 
 
-def _random_pairs(
-    inputs: Sequence[InputSpec], shapes: Mapping[str, Sequence[int]]
-) -> Iterator[tuple[FeedDict, FeedDict]]:
+def _random_pairs(inputs: Sequence[InputSpec], shapes: InputShapes) -> Iterator[tuple[FeedDict, FeedDict]]:
     """Two random samples, and the same without signs: some networks begin with a logarithm or a root."""
     generators = [np.random.default_rng(number) for number in range(2)]
     samples: tuple[FeedDict, FeedDict] = ({}, {})
