@@ -31,6 +31,9 @@ from calibrators.errors import (
 #: A path as users give it.
 FilePath: TypeAlias = str | os.PathLike[str]
 
+#: The classes of such a path.
+PATH_TYPES = (str, os.PathLike)
+
 _Name = TypeVar("_Name", bound="FilePath")
 
 
@@ -83,7 +86,7 @@ def refuse_empty_path(what: str, path: object, error: type[TrtInt8Error]) -> Non
     """
     if isinstance(path, str) and not path:
         raise error(f"the path of {what} is empty; give the path")
-    if isinstance(path, (str, os.PathLike)) and "\0" in str(path):
+    if isinstance(path, PATH_TYPES) and "\0" in str(path):
         raise error(f"the path of {what}, {str(path)!r:.200}, has a NUL character; give the path")
 
 
@@ -98,7 +101,7 @@ def check_path(what: str, path: object, error: type[TrtInt8Error]) -> None:
     Raises:
         TrtInt8Error: It is neither a text nor a path, or a text that is none.
     """
-    if not isinstance(path, (str, os.PathLike)):
+    if not isinstance(path, PATH_TYPES):
         raise error(f"{what} is given as {type(path).__name__}; give the path")
     refuse_empty_path(what, path, error)
 
@@ -156,7 +159,7 @@ def several(names: _Name | Iterable[_Name]) -> list[_Name]:
     Raises:
         UnsupportedError: What was given is no name, and holds none.
     """
-    if isinstance(names, (str, os.PathLike)):
+    if isinstance(names, PATH_TYPES):
         return [names]
     given: object = names
     try:

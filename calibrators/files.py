@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 from calibrators import records
-from calibrators.checks import FilePath, check_path
+from calibrators.checks import PATH_TYPES, FilePath, check_path
 from calibrators.errors import OutputError
 from calibrators.interruption import deferred_interrupt
 
@@ -233,7 +233,7 @@ def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[object]) -> Non
     Raises:
         OutputError: An output is one of the inputs.
     """
-    read = [Path(source) for source in inputs if isinstance(source, (str, os.PathLike))]
+    read = [Path(source) for source in inputs if isinstance(source, PATH_TYPES)]
     for output in outputs:
         for source in read:
             with contextlib.suppress(OSError, ValueError):  # there is none of a name that no file can have

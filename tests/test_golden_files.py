@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import zlib
+from functools import wraps
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from trtint8.engine.file import TensorSpec, read_engine_info, save_engine
 from trtint8.engine.layers import Layer
 from trtint8.engine.profiles import ShapeRange
 from trtint8.report.files import find_report_files, parse_accuracy, parse_benchmark
-from trtint8.runtime.bench import Benchmarks, BenchReport, Summary
+from trtint8.runtime.bench import Benchmarks, BenchReport, Summary, bench
 from trtint8.sensitivity.results import Sensitivity, Suspect
 from trtint8.tuning.candidates import Trial
 from trtint8.tuning.tune import TuningLog
@@ -185,7 +186,7 @@ def test_bench(monkeypatch, capsys):
     report = BenchReport("model.engine", 8, True, False, 1000, 2.0, times)
     measured = Benchmarks("NVIDIA A100", "random", (report,))
     assert parse_benchmark(document(path), str(path)) == measured
-    monkeypatch.setattr("trtint8.runtime.bench.benchmark", lambda *_, **__: measured)
+    monkeypatch.setattr("trtint8.cli.bench.bench", wraps(bench)(lambda **_: measured))
     assert main(["bench", "model.engine", "--json"]) == 0
     assert without_newer(json.loads(capsys.readouterr().out)) == without_newer(document(path))
 

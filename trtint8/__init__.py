@@ -2,7 +2,7 @@
 
 Every public name is loaded from its module when it is first used, so that ``import trtint8`` is quick and
 needs neither TensorRT nor ONNX Runtime. The names stand in ``__init__.pyi`` beside this file, which type
-checkers read; the calls stand in :mod:`trtint8.api`.
+checkers read.
 """
 
 from __future__ import annotations

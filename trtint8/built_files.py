@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 import onnx_ir as ir
 
 from calibrators import records
+from calibrators.checks import PATH_TYPES
 from calibrators.display.cards import html_table
 from calibrators.errors import EngineError, ModelError, OutputError, TableError
 from calibrators.files import (
@@ -440,7 +440,7 @@ def _holds(file: Path, table: CalibrationTable, loaded: Model) -> bool:
 def _is_file(source: object, file: Path) -> bool:
     """Whether a source is the path of a file that is there."""
     # Not every string is a path: samples may be "random:16" or "MODULE:FUNCTION".
-    if not (isinstance(source, (str, os.PathLike)) and is_file(source)):
+    if not (isinstance(source, PATH_TYPES) and is_file(source)):
         return False
     return is_file(file) and file.samefile(source)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,7 +11,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 import onnx_ir as ir
 
-from calibrators.checks import check_choice, is_number, keeping_warnings, warn_user
+from calibrators.checks import FilePath, check_choice, is_number, keeping_warnings, warn_user
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import batch_rows, listed
 from calibrators.data.images.preprocessing import Preprocessing
@@ -98,7 +97,7 @@ class CheckpointOptions:
         CalibrationDataError: ``seconds`` is negative, or ``resume`` is given without ``path``.
     """
 
-    path: str | os.PathLike[str] | None = None
+    path: FilePath | None = None
     resume: bool = False
     seconds: float = CHECKPOINT_SECONDS
 
@@ -135,7 +134,7 @@ def calibrate(
     model: AnyModel,
     data: DataSource,
     *,
-    output: str | os.PathLike[str] | None = None,
+    output: FilePath | None = None,
     method: Method = "auto",
     cut_at: Sequence[str] = (),
     batch_size: int | None = None,
@@ -147,7 +146,7 @@ def calibrate(
     tensors: Observed = "all",
     threads: int | None = None,
     progress: bool = True,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: FilePath | None = None,
     resume: bool = False,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     executor: Executor = "local",

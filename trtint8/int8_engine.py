@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Protocol, TypeAlias, cast, get_args
 
 import onnx_ir as ir
 
-from calibrators.checks import check_choice, keeping_warnings, several, warn_user
+from calibrators.checks import FilePath, check_choice, keeping_warnings, several, warn_user
 from calibrators.cuda import compute_capability, gpu_names, gpu_problem
 from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource
@@ -135,7 +134,7 @@ class Int8Options:
 def build_from_sources(
     model: ModelSource,
     sources: RangeSources,
-    output: str | os.PathLike[str],
+    output: FilePath,
     wanted: Int8Options,
     options: BuildOptions,
     tail: ir.Model | None = None,

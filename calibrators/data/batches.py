@@ -16,12 +16,22 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrators.checks import FilePath, warn_user
-from calibrators.data.feeds import LABELS, FedAndLabels, FeedDict, NameOf, OneSample, is_float, samples_in
+from calibrators.data.feeds import (
+    LABELS,
+    Array,
+    FedAndLabels,
+    FeedDict,
+    Indices,
+    Ints,
+    NameOf,
+    OneSample,
+    is_float,
+    samples_in,
+)
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import DEFAULT_BATCH_SIZE, CalibratedInputs, DataOptions, Indices
+from calibrators.data.inputs import DEFAULT_BATCH_SIZE, CalibratedInputs, DataOptions
 from calibrators.data.samples import NamesOfPart, numbered
 from calibrators.errors import Argument, CalibrationDataError, counted
 
@@ -49,7 +59,7 @@ class Source:
     """
 
     count: int | None = None
-    labels: NDArray[Any] | None = field(default=None, repr=False)
+    labels: Array | None = field(default=None, repr=False)
     class_names: tuple[str, ...] | None = None
     name_of: NameOf = field(default=numbered, repr=False)
     is_single: bool = False
@@ -90,7 +100,7 @@ class Source:
         labels: Any,
         order: Indices,  # noqa: ARG002  # images need it
         preprocessing: Preprocessing | None,  # noqa: ARG002
-    ) -> NDArray[Any]:
+    ) -> Array:
         """The boxes of images in a file of COCO's instances.
 
         Args:
@@ -193,7 +203,7 @@ class AtPath(IndexedSource):
         source = self._opened_here()
         return source.read(source.batch(batch))
 
-    def boxes(self, labels: Any, order: Indices, preprocessing: Preprocessing | None) -> NDArray[Any]:
+    def boxes(self, labels: Any, order: Indices, preprocessing: Preprocessing | None) -> Array:
         """The boxes of images in a file of COCO's instances."""
         return self._opened_here().boxes(labels, order, preprocessing)
 
@@ -418,7 +428,7 @@ class Shard:
     first: int
     samples: int
     batches: Sequence[Any]
-    labels: NDArray[Any] | None = None
+    labels: Array | None = None
     name_of: NameOf = numbered
 
 
@@ -434,7 +444,7 @@ class LabelledFeed:
     """
 
     feed: FeedDict
-    labels: NDArray[Any] | None
+    labels: Array | None
     first: int
 
 
@@ -467,7 +477,7 @@ class Batches:
         return self.source.count
 
     @property
-    def labels(self) -> NDArray[Any] | None:
+    def labels(self) -> Array | None:
         """One label per sample in the order of iteration: see :class:`Source`."""
         return self.source.labels
 
@@ -619,9 +629,7 @@ def warn_left_out(count: int, fixed_batch: int) -> None:
 _MOST_NAMED = 20
 
 
-def bad_samples(
-    source: IndexedSource, options: DataOptions, classes: NDArray[np.int64] | None = None
-) -> frozenset[int]:
+def bad_samples(source: IndexedSource, options: DataOptions, classes: Ints | None = None) -> frozenset[int]:
     """Reads the samples that would be taken, and returns the numbers of those that cannot be read.
 
     In the place of each, the next one is read, until all that are taken are sound.
@@ -663,7 +671,7 @@ def sample_order(
     count: int,
     options: DataOptions,
     fixed_batch: int | None,
-    classes: NDArray[np.int64] | None = None,
+    classes: Ints | None = None,
     bad: Collection[int] = (),
 ) -> Indices:
     """Indices of the samples that are taken, in their order.
@@ -692,9 +700,7 @@ def sample_order(
     return order[: len(order) - left_out]
 
 
-def _chosen(
-    count: int, options: DataOptions, classes: NDArray[np.int64] | None, bad: Collection[int]
-) -> Indices:
+def _chosen(count: int, options: DataOptions, classes: Ints | None, bad: Collection[int]) -> Indices:
     """The samples that are taken where batches have any size: see :func:`sample_order`."""
     order = np.random.default_rng(options.seed).permutation(count) if options.shuffle else np.arange(count)
     if bad:
@@ -704,7 +710,7 @@ def _chosen(
     return order[first_samples(options.limit, None if options.shuffle or classes is None else classes[order])]
 
 
-def first_samples(limit: int, classes: NDArray[np.int64] | None) -> Indices:
+def first_samples(limit: int, classes: Ints | None) -> Indices:
     """The samples that a limit takes.
 
     Args:
@@ -714,7 +720,7 @@ def first_samples(limit: int, classes: NDArray[np.int64] | None) -> Indices:
     return np.arange(limit) if classes is None else _in_turn(classes, limit)
 
 
-def _in_turn(classes: NDArray[np.int64], limit: int) -> Indices:
+def _in_turn(classes: Ints, limit: int) -> Indices:
     """The first sample of each class, then the second of each, and so on, up to a limit.
 
     Where the limit is not enough for one more sample of each, the classes that have one more are evenly

@@ -21,18 +21,23 @@ from calibrators.errors import Argument, CalibrationDataError, such_as
 #: An array of any element type.
 Array = NDArray[Any]
 
-#: Arrays of float64, of int64, of bool, and of indices.
+#: Arrays of float64, of float32, of any floats, of int64, of bool, and of indices.
 Floats = NDArray[np.float64]
+Float32s = NDArray[np.float32]
+AnyFloats = NDArray[np.floating]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Indices = NDArray[np.intp]
+
+#: Name to array, of what is only read.
+NamedArrays = Mapping[str, Array]
 
 #: Input name to array: what one run of a model is given.
 FeedDict = dict[str, Array]
 
 
 #: What a model is fed, and the labels where they come with it.
-FedAndLabels: TypeAlias = tuple[FeedDict, NDArray[Any] | None]
+FedAndLabels: TypeAlias = tuple[FeedDict, Array | None]
 
 
 #: Gives what a sample is called in messages, by its number.
@@ -179,7 +184,7 @@ class Binding:
         return prepared
 
 
-def _check_layout(images: NDArray[Any], spec: InputSpec, layout: str) -> None:
+def _check_layout(images: Array, spec: InputSpec, layout: str) -> None:
     """Refuses preprocessed images that have the other layout than the input.
 
     Raises:
@@ -222,7 +227,7 @@ def fits(shape: Shape, wanted: tuple[int | str | None, ...]) -> bool:
     return all(not isinstance(dim, int) or dim == size for size, dim in zip(shape, wanted, strict=True))
 
 
-def batch_rows(feed: Mapping[str, NDArray[Any]]) -> int | None:
+def batch_rows(feed: NamedArrays) -> int | None:
     """How many samples a feed holds along axis 0; None where it is one sample as a whole.
 
     It is where its arrays do not share the length of axis 0, and where it is an :class:`OneSample`.
@@ -231,13 +236,13 @@ def batch_rows(feed: Mapping[str, NDArray[Any]]) -> int | None:
     return lengths.pop() if len(lengths) == 1 and not isinstance(feed, OneSample) else None
 
 
-def samples_in(feed: Mapping[str, NDArray[Any]]) -> int:
+def samples_in(feed: NamedArrays) -> int:
     """How many samples a feed holds: one where it is one sample as a whole."""
     rows = batch_rows(feed)
     return 1 if rows is None else rows
 
 
-def part_of(feed: Mapping[str, NDArray[Any]], start: int, stop: int | None) -> FeedDict:
+def part_of(feed: NamedArrays, start: int, stop: int | None) -> FeedDict:
     """The samples of a feed from one number on, up to another; views of its arrays."""
     return {name: array[start:stop] for name, array in feed.items()}
 
@@ -285,7 +290,7 @@ def even_parts(samples: int, rows: int, at_once: int = 1) -> list[slice]:
     return [slice(start, stop) for start, stop in itertools.pairwise(bounds)]
 
 
-def joined(parts: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+def joined(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
     """Consecutive parts as one: what :func:`pieces` divides.
 
     Args:
@@ -299,9 +304,7 @@ def joined(parts: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def join_samples(
-    samples: Sequence[Mapping[str, NDArray[Any]]], name_of: NameOf, binding: Binding
-) -> FeedDict:
+def join_samples(samples: Sequence[NamedArrays], name_of: NameOf, binding: Binding) -> FeedDict:
     """Joins samples along axis 0.
 
     Args:
@@ -404,7 +407,7 @@ def _declaring(spec: InputSpec) -> str:
     )
 
 
-def check_dtype(array: NDArray[Any], spec: InputSpec) -> None:
+def check_dtype(array: Array, spec: InputSpec) -> None:
     """Refuses an array whose element type is not the input's: nothing is cast unless the user asks for it.
 
     Raises:
@@ -428,7 +431,7 @@ def check_dtype(array: NDArray[Any], spec: InputSpec) -> None:
     )
 
 
-def is_image_batch(array: NDArray[Any]) -> bool:
+def is_image_batch(array: Array) -> bool:
     """Whether an array looks like raw images: uint8 and of rank 4."""
     return array.dtype == np.uint8 and array.ndim == 4
 
@@ -540,7 +543,7 @@ def one_sample(arrays: FeedDict, axes: Mapping[str, int], index: int) -> FeedDic
     return {name: _part(array, axes.get(name, 0), index) for name, array in arrays.items()}
 
 
-def _part(array: NDArray[Any], axis: int, index: int) -> NDArray[Any]:
+def _part(array: Array, axis: int, index: int) -> Array:
     return np.take(array, [index], axis) if array.ndim else array
 
 
@@ -632,18 +635,18 @@ def as_array(value: Any) -> Any:
     return value
 
 
-def _tensor_values(tensor: Any) -> NDArray[Any]:
+def _tensor_values(tensor: Any) -> Array:
     """The values of a tensor, which may be on a GPU, need gradients, or be a lazy conjugate or negative."""
     try:
         tensor = tensor.detach().cpu()
         name = str(getattr(tensor, "dtype", "")).removeprefix("torch.")
         if name in _BITS:
             bits = tensor.contiguous().view(getattr(sys.modules["torch"], _BITS[name])).numpy()
-            return cast("NDArray[Any]", bits.view(getattr(ml_dtypes, name)))
+            return cast("Array", bits.view(getattr(ml_dtypes, name)))
         for lazy in ("resolve_conj", "resolve_neg"):
             if hasattr(tensor, lazy):
                 tensor = getattr(tensor, lazy)()
-        return cast("NDArray[Any]", tensor.numpy())
+        return cast("Array", tensor.numpy())
     except (TypeError, RuntimeError) as error:  # such as those of sparse tensors and of tensors without data
         reason = str(error).strip().splitlines()[0].rstrip(".!")
         raise CalibrationDataError(

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrators.checks import FilePath, positive_integer, warn_user
 from calibrators.data.images.preprocessing import Preprocessing, check_preprocessing
@@ -18,8 +17,8 @@ from calibrators.records import NonNegativeFloat32, Text
 #: A shape whose sizes are known.
 Shape: TypeAlias = tuple[int, ...]
 
-#: Numbers of samples.
-Indices: TypeAlias = NDArray[np.intp]
+#: Input name to a shape whose sizes are known.
+InputShapes: TypeAlias = Mapping[str, Sequence[int]]
 
 #: A shape: a name or None in place of a size that is not fixed; None where the rank is not known.
 OpenShape: TypeAlias = tuple[int | str | None, ...] | None
@@ -81,7 +80,7 @@ def fixed_batches(inputs: Sequence[InputSpec]) -> set[int]:
     return {spec.static_batch for spec in inputs if spec.static_batch is not None}
 
 
-def named_sizes(inputs: Sequence[InputSpec], shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+def named_sizes(inputs: Sequence[InputSpec], shapes: InputShapes) -> dict[str, int]:
     """The sizes of dynamic dimensions by their names, such as that of a text's tokens.
 
     Args:

@@ -6,7 +6,6 @@ it, which is put on here too.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -14,16 +13,15 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.checks import FilePath, refuse_empty_path
+from calibrators.checks import PATH_TYPES, FilePath, refuse_empty_path
 from calibrators.data.batches import Batches, IndexedSource, Source, bad_samples, sample_order
-from calibrators.data.feeds import BatchAxes, Binding, listed
+from calibrators.data.feeds import BatchAxes, Binding, Indices, listed
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.images.true_boxes import DATASET_SUFFIXES
 from calibrators.data.inputs import (
     Array,
     BatchBudget,
     DataOptions,
-    Indices,
     InputSpec,
     LabelSource,
     Tensor,
@@ -70,8 +68,7 @@ class RayDataset(Protocol):
 
 #: What calibration and validation data may be: see :func:`open_batches`.
 DataSource: TypeAlias = (
-    str
-    | os.PathLike[str]
+    FilePath
     | Array
     | Mapping[str, Array]
     | BatchAxes
@@ -204,7 +201,7 @@ def kind_of(data: object) -> Kind:
         return ArraysAlongAxes
     if isinstance(data, str) and data.startswith(RANDOM):
         return RandomSamples
-    if isinstance(data, str | os.PathLike):
+    if isinstance(data, PATH_TYPES):
         return _kind_at(data)
     if isinstance(data, StateSequences | RecordedSteps):
         return Steps
@@ -230,7 +227,7 @@ def _own_labels(source: IndexedSource, options: DataOptions, order: Indices) -> 
     """Labels that do not come with the samples, in the order of iteration."""
     labels = options.labels
     refuse_empty_path("the labels", labels, CalibrationDataError)
-    if isinstance(labels, str | os.PathLike) and Path(labels).suffix.lower() == ".json":
+    if isinstance(labels, PATH_TYPES) and Path(labels).suffix.lower() == ".json":
         return source.boxes(labels, order, options.applied)
     return load_labels(labels, source.count)[order]
 

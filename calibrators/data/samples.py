@@ -13,13 +13,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrators.data.feeds import (
+    Array,
     FeedDict,
+    Floats,
     NameOf,
     batch_rows,
     check_dtype,
@@ -184,7 +185,7 @@ class DataFingerprint:
 _MOST_OUTPUT_BYTES = 1 << 20
 
 #: What a model gives out for one sample, one array for each of its outputs.
-Outputs: TypeAlias = list[NDArray[Any]]
+Outputs: TypeAlias = list[Array]
 
 
 class SampleKeeper:
@@ -363,7 +364,7 @@ class Preflight:
                 self.sizes[spec.name] = sizes.merge(self.sizes.get(spec.name, sizes))
         self.samples += 1 if rows is None else rows
 
-    def _observe_values(self, name: str, array: NDArray[Any], samples: int) -> None:
+    def _observe_values(self, name: str, array: Array, samples: int) -> None:
         by_sample = array.reshape(samples, -1)
         low, high = by_sample.min(axis=1).astype(np.float64), by_sample.max(axis=1).astype(np.float64)
         self._ranges[name] = _range_of(array, float(low.min()), float(high.max()), self._ranges.get(name))
@@ -444,7 +445,7 @@ class _Range:
     pixels: bool
 
 
-def _range_of(array: NDArray[Any], low: float, high: float, before: _Range | None) -> _Range:
+def _range_of(array: Array, low: float, high: float, before: _Range | None) -> _Range:
     pixels = low >= 0 and high <= 255
     if before is not None:
         low, high, pixels = min(low, before.low), max(high, before.high), pixels and before.pixels
@@ -452,7 +453,7 @@ def _range_of(array: NDArray[Any], low: float, high: float, before: _Range | Non
     return _Range(low, high, pixels and bool(np.array_equal(array, np.rint(array))))
 
 
-def _check_shape(array: NDArray[Any], spec: InputSpec) -> None:
+def _check_shape(array: Array, spec: InputSpec) -> None:
     if spec.shape is None:
         return
     shape = shape_text(array.shape)
@@ -517,7 +518,7 @@ def _check_rows(feed: FeedDict, inputs: Sequence[InputSpec]) -> None:
         )
 
 
-def _first_not_finite(array: NDArray[Any], samples: int, hides_scores: bool) -> tuple[int, int] | None:
+def _first_not_finite(array: Array, samples: int, hides_scores: bool) -> tuple[int, int] | None:
     """How many values are NaN or infinite, and the number of the first sample with one; None without any.
 
     Minus infinity does not count in an input that hides scores.
@@ -578,7 +579,7 @@ class SamplePeaks:
     largest: tuple[tuple[float, int], ...] = ()
 
     @classmethod
-    def of(cls, peaks: NDArray[np.float64], first: int = 0) -> SamplePeaks:
+    def of(cls, peaks: Floats, first: int = 0) -> SamplePeaks:
         """Counts peaks.
 
         Args:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calibrators.checks import FilePath, located, refuse_empty_path
+from calibrators.checks import PATH_TYPES, FilePath, located, refuse_empty_path
 from calibrators.data.feeds import (
     LABELS,
+    Array,
     Binding,
     FeedDict,
+    NamedArrays,
     as_array,
     batch_rows,
     listed,
@@ -76,7 +76,7 @@ class StepSequence:
 
     arrays: FeedDict
     first: FeedDict
-    labels: NDArray[Any] | None
+    labels: Array | None
     steps: int
 
 
@@ -101,7 +101,7 @@ class SequenceReader:
             CalibrationDataError: There is no such data, or it has no sequences.
         """
         data: Any = self.given.data
-        if isinstance(data, str | os.PathLike):
+        if isinstance(data, PATH_TYPES):
             paths = _files(data)
             return lambda: (read_arrays(path, self.fed) for path in paths)
         if isinstance(data, np.ndarray | Tensor):
@@ -199,7 +199,7 @@ class SequenceReader:
             )
         return bool(several)
 
-    def _sequence(self, fed: FeedDict, first: FeedDict, labels: NDArray[Any] | None) -> StepSequence:
+    def _sequence(self, fed: FeedDict, first: FeedDict, labels: Array | None) -> StepSequence:
         counts = {}
         for name, array in fed.items():
             axis = self.fed.batch_axes.get(name, 0)
@@ -222,7 +222,7 @@ class SequenceReader:
         return StepSequence(fed, first, labels, steps)
 
 
-def _as_labels(labels: Any) -> NDArray[Any]:
+def _as_labels(labels: Any) -> Array:
     """Labels as an array that has an axis."""
     array = labels_array(labels, f"'{LABELS}'", "give one label per step, all of one shape")
     if not array.ndim:
@@ -262,7 +262,7 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 
 #: Runs a model on one step: what it is fed, to its outputs by name.
-StepRunner: TypeAlias = Callable[[FeedDict], Mapping[str, NDArray[Any]]]
+StepRunner: TypeAlias = Callable[[FeedDict], NamedArrays]
 
 
 @dataclass(frozen=True, eq=False)
@@ -381,7 +381,7 @@ class _Recorder:
             )
         return prepared
 
-    def _returned(self, outputs: Mapping[str, NDArray[Any]], states: FeedDict) -> FeedDict:
+    def _returned(self, outputs: NamedArrays, states: FeedDict) -> FeedDict:
         """The states that a step returned, for the next one."""
         returned = {}
         for name, output in self.states.items():
@@ -396,7 +396,7 @@ class _Recorder:
         return returned
 
 
-def _first_state(spec: InputSpec, given: NDArray[Any] | None) -> NDArray[Any]:
+def _first_state(spec: InputSpec, given: Array | None) -> Array:
     """The state that the first step is fed: what the data gives, else zeros."""
     dynamic = 0 if spec.shape is None else sum(not isinstance(dim, int) for dim in spec.shape)
     is_known = spec.shape is not None and dynamic <= 1

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from calibrators.checks import FilePath
 from calibrators.display.cards import Card
 from calibrators.errors import OutputError, UnsupportedError
 from calibrators.files import write_atomically
@@ -75,7 +76,7 @@ class Picture:
     def _repr_html_(self) -> str:
         return f"<div><div>{html.escape(self.title)}</div>{self.svg}</div>"
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: FilePath) -> Path:
         """Writes the chart as an SVG or a PNG file, atomically.
 
         Args:

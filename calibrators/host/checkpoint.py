@@ -18,7 +18,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import msgspec
 
 from calibrators import records
-from calibrators.checks import check_path, warn_user
+from calibrators.checks import FilePath, check_path, warn_user
 from calibrators.errors import Argument, CalibrationDataError, OutputError, TableError, counted
 from calibrators.files import check_writable, remove_litter, write_atomically
 from calibrators.histograms.binning import OCTAVES, PER_OCTAVE
@@ -74,7 +74,7 @@ class _Content:
     progress: Any
 
 
-def check_place(path: str | os.PathLike[str]) -> Path:
+def check_place(path: FilePath) -> Path:
     """Fails now, rather than after minutes of work, where a checkpoint cannot be written.
 
     Commands choose its name themselves. So it is never a symbolic link, which anyone may have put there.

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrators.data.feeds import Array, NamedArrays
 from calibrators.errors import Argument, GpuMemoryError, GpuUnavailableError, UnsupportedError
 from calibrators.histograms.counting import DeviceHistograms, OnDevice, ParallelHistograms, histogram_of
 from calibrators.histograms.histogram import Histogram
@@ -119,9 +119,7 @@ class Gpu:
             )
         return session
 
-    def run(
-        self, session: Any, names: Sequence[str], feed: Mapping[str, NDArray[Any]]
-    ) -> list[OnDevice | NDArray[Any]]:
+    def run(self, session: Any, names: Sequence[str], feed: NamedArrays) -> list[OnDevice | Array]:
         """Runs a model and leaves its outputs on the GPU.
 
         Args:
@@ -169,7 +167,7 @@ class Gpu:
         with self._active():
             return histogram_of(self.library, values, bins)
 
-    def _left_there(self, value: Any) -> OnDevice | NDArray[Any]:
+    def _left_there(self, value: Any) -> OnDevice | Array:
         if value.device_name() == self.elsewhere or value.data_type() != "tensor(float)":
             return as_array(value)
         return OnDevice(self.library.from_dlpack(_exporter(value)))
@@ -256,7 +254,7 @@ class Cpu:
         """See :func:`calibrators.host.session.open_session`."""
         return open_session(model, **options)
 
-    def run(self, session: Any, names: Sequence[str], feed: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    def run(self, session: Any, names: Sequence[str], feed: NamedArrays) -> list[Array]:
         """See :func:`calibrators.host.session.run_in_place`."""
         return run_in_place(session, names, feed)
 

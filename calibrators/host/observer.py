@@ -21,10 +21,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
-from numpy.typing import NDArray
-
 from calibrators.data.batches import Batches
-from calibrators.data.feeds import FeedDict, NameOf, batch_rows, part_of, pieces
+from calibrators.data.feeds import Array, FeedDict, NameOf, batch_rows, part_of, pieces
 from calibrators.data.inputs import InputSpec, has_fixed_batch
 from calibrators.data.samples import (
     DataFingerprint,
@@ -222,7 +220,7 @@ class Observer:
         ]
 
     @property
-    def reference(self) -> Callable[[FeedDict], list[NDArray[Any]]] | None:
+    def reference(self) -> Callable[[FeedDict], list[Array]] | None:
         """Runs the model on a feed and gives its outputs alone; None where it is run part by part.
 
         The function raises what ONNX Runtime raises.
@@ -325,7 +323,7 @@ class Observer:
 
 
 #: Counts tensors, given as names and values.
-_Observe: TypeAlias = Callable[[Iterable[tuple[str, NDArray[Any]]]], None]
+_Observe: TypeAlias = Callable[[Iterable[tuple[str, Array]]], None]
 
 #: A part of a batch, and which of its rows are kept, with their digests.
 _Part: TypeAlias = tuple[FeedDict, Mapping[int, int]]
@@ -487,7 +485,7 @@ class _Pass:
 
     def _run(
         self,
-        observe: Callable[[int, Iterable[tuple[str, NDArray[Any]]]], None],
+        observe: Callable[[int, Iterable[tuple[str, Array]]], None],
         number: int,
         parts: Iterable[_Part],
     ) -> dict[int, Outputs]:

@@ -10,10 +10,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import onnx
-from numpy.typing import NDArray
 
+from calibrators.data.feeds import Float32s
 from calibrators.host.weights import LightModel
 from calibrators.operators import operator_of
 
@@ -39,7 +38,7 @@ class ObservationPart:
     """
 
     model: bytes
-    weights: Mapping[str, NDArray[np.float32]]
+    weights: Mapping[str, Float32s]
     reads: tuple[str, ...]
     computed: tuple[str, ...]
     carried: tuple[str, ...] = ()

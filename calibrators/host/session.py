@@ -10,15 +10,15 @@ import functools
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrators.checks import positive_integer
+from calibrators.data.feeds import Array, NamedArrays
 from calibrators.errors import Argument, CalibrationDataError, ModelError
 from calibrators.host.weights import LightModel
 
@@ -32,7 +32,7 @@ def open_session(
     optimize: bool,
     threads: int | None = None,
     data_folder: Path | None = None,
-    weights: Mapping[str, NDArray[Any]] | None = None,
+    weights: NamedArrays | None = None,
     one_of_many: bool = False,
     keep_layout: bool = False,
     pack_weights: bool = True,
@@ -145,7 +145,7 @@ def _session_options(
     return options
 
 
-def run_in_place(session: Any, names: Sequence[str], feed: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+def run_in_place(session: Any, names: Sequence[str], feed: NamedArrays) -> list[Array]:
     """Runs a model and leaves its outputs where ONNX Runtime put them.
 
     ``session.run`` copies every output into fresh memory, which for all activations of a ResNet-50 takes
@@ -167,9 +167,7 @@ def run_in_place(session: Any, names: Sequence[str], feed: Mapping[str, NDArray[
     return [as_array(output) for output in session.run_with_ort_values(list(names), values)]
 
 
-def run_silently(
-    session: Any, feed: Mapping[str, NDArray[Any]], names: Sequence[str] | None = None
-) -> list[NDArray[Any]]:
+def run_silently(session: Any, feed: NamedArrays, names: Sequence[str] | None = None) -> list[Array]:
     """Runs a model where a failure is expected: it is raised, and ONNX Runtime prints nothing of it.
 
     Args:
@@ -180,7 +178,7 @@ def run_silently(
     Returns:
         Their values, in memory of their own.
     """
-    outputs: list[NDArray[Any]] = session.run(names, dict(feed), silent_options())
+    outputs: list[Array] = session.run(names, dict(feed), silent_options())
     return outputs
 
 
@@ -225,7 +223,7 @@ class _Memory:
         }
 
 
-def as_array(value: Any) -> NDArray[Any]:
+def as_array(value: Any) -> Array:
     """A tensor of ONNX Runtime's, of the type that it has; float32 is its own memory, read-only.
 
     What one part of a model hands to the next may be of any type. Histograms take values as float32

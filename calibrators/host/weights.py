@@ -16,9 +16,9 @@ from typing import BinaryIO, TypeAlias
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from numpy.typing import NDArray
 
 from calibrators import records
+from calibrators.data.feeds import Float32s
 
 #: What the message says of a weight's values: they are external, in a file that does not exist.
 LOCATION = "in memory"
@@ -45,7 +45,7 @@ class LightModel:
     """
 
     message: onnx.ModelProto
-    weights: Mapping[str, NDArray[np.float32]]
+    weights: Mapping[str, Float32s]
 
     @classmethod
     def read(cls, path: Path) -> LightModel:
@@ -68,7 +68,7 @@ class LightModel:
         Raises:
             google.protobuf.message.DecodeError: It is no such thing, or is truncated.
         """
-        weights: dict[str, NDArray[np.float32]] = {}
+        weights: dict[str, Float32s] = {}
 
         def light_graph(graph: memoryview) -> list[_Piece]:
             return _rewritten(graph, _INITIALIZER, lambda tensor: [_declared(tensor, weights)])
@@ -151,7 +151,7 @@ def _names_read(graph: onnx.GraphProto) -> Iterator[str]:
                 yield from _names_read(inner)
 
 
-def _declared(tensor: memoryview, weights: dict[str, NDArray[np.float32]]) -> bytes | memoryview:
+def _declared(tensor: memoryview, weights: dict[str, Float32s]) -> bytes | memoryview:
     """A serialized initializer without its values, which are added to the weights, where that is worth it."""
     if len(tensor) < LARGE:
         return tensor
@@ -179,7 +179,7 @@ def _declared(tensor: memoryview, weights: dict[str, NDArray[np.float32]]) -> by
     return found
 
 
-def _filled(tensor: memoryview, weights: Mapping[str, NDArray[np.float32]]) -> list[_Piece]:
+def _filled(tensor: memoryview, weights: Mapping[str, Float32s]) -> list[_Piece]:
     """A serialized initializer with its values, in pieces: the reverse of :func:`_declared`."""
     declared = onnx.TensorProto.FromString(bytes(tensor))
     if declared.name not in weights or declared.data_location != onnx.TensorProto.EXTERNAL:

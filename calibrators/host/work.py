@@ -6,12 +6,10 @@ import contextlib
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
-
-from numpy.typing import NDArray
+from typing import Protocol, TypeVar
 
 from calibrators.data.batches import Batches
-from calibrators.data.feeds import FeedDict, NameOf
+from calibrators.data.feeds import Array, FeedDict, NameOf
 from calibrators.errors import ModelError
 from calibrators.progress import progress_bar
 
@@ -30,7 +28,7 @@ Result_co = TypeVar("Result_co", bound=HasSamples, covariant=True)
 
 #: Takes a batch, labels from its first sample on, how many samples of the data come before it, and what gives
 #: the name of a sample for messages, by its number in the data.
-BatchFunction = Callable[[FeedDict, NDArray[Any] | None, int, NameOf], Result_co]
+BatchFunction = Callable[[FeedDict, Array | None, int, NameOf], Result_co]
 
 #: Why a worker was sent the path of a temporary file.
 _TEMPORARY = "beyond 2 GiB a model is not sent; set TMPDIR to a folder that all machines share"

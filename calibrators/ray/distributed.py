@@ -10,12 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches
-from calibrators.data.feeds import FeedDict
+from calibrators.data.feeds import Array, FeedDict
 from calibrators.data.inputs import InputSpec
 from calibrators.data.samples import DataFingerprint, Preflight, SampleKeeper
 from calibrators.errors import Argument, UnsupportedError
@@ -80,7 +77,7 @@ class RayObserver:
         self._here, self._here_threads = here, threads
 
     @property
-    def reference(self) -> Callable[[FeedDict], list[NDArray[Any]]] | None:
+    def reference(self) -> Callable[[FeedDict], list[Array]] | None:
         """Runs the model on a feed here: see :attr:`calibrators.host.observer.Observer.reference`."""
         return Observer(self._here, self._inputs, self._tensors, self._here_threads, self._device).reference
 

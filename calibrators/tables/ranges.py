@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeAlias, TypeGuard
 
 from calibrators import records
-from calibrators.checks import FilePath, check_mapping, warn_user
+from calibrators.checks import PATH_TYPES, FilePath, check_mapping, warn_user
 from calibrators.errors import TableError, enumerated
 from calibrators.histograms.rules import RangeLoss, excessive_losses
 from calibrators.tables.choice import POOR_DB, RangeChoice
@@ -41,7 +40,7 @@ def read_ranges(ranges: DynamicRanges) -> dict[str, float]:
         UserWarning: A (min, max) is not symmetric. INT8 is, so its amax becomes the larger of |min| and
             |max|.
     """
-    given = _read(Path(ranges)) if isinstance(ranges, (str, os.PathLike)) else ranges
+    given = _read(Path(ranges)) if isinstance(ranges, PATH_TYPES) else ranges
     check_mapping("dynamic_ranges", given, "from tensor name to range, or a file", TableError)
     result = {name: _amax(name, value) for name, value in given.items()}
     warn_widened({name: value for name, value in given.items() if isinstance(value, tuple)})
@@ -155,7 +154,7 @@ def as_table(source: TableSource) -> CalibrationTable:
     """
     if isinstance(source, CalibrationTable):
         return source
-    if not isinstance(source, (str, os.PathLike)):
+    if not isinstance(source, PATH_TYPES):
         raise TableError(
             f"a calibration table is given as {type(source).__name__}; give a CalibrationTable, which can be "
             "made of a dict of ranges, or the path of a table"
@@ -165,9 +164,7 @@ def as_table(source: TableSource) -> CalibrationTable:
 
 def is_table(source: object) -> TypeGuard[TableSource]:
     """Whether an argument is a table, or the path of a table or of a TensorRT calibration cache."""
-    return isinstance(source, CalibrationTable) or (
-        isinstance(source, (str, os.PathLike)) and is_table_name(source)
-    )
+    return isinstance(source, CalibrationTable) or (isinstance(source, PATH_TYPES) and is_table_name(source))
 
 
 def table_among(source: object) -> CalibrationTable | None:

@@ -20,12 +20,11 @@ from concurrent.futures import Future
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrators.checks import warn_user, with_users_line
 from calibrators.cuda import Device, Stream, TensorMemory
 from calibrators.data.batches import Batches
-from calibrators.data.feeds import FeedDict, batch_rows
+from calibrators.data.feeds import Array, FeedDict, batch_rows
 from calibrators.data.inputs import InputSpec, shape_text
 from calibrators.data.samples import DataFingerprint, Preflight
 from calibrators.errors import Argument, CalibrationDataError
@@ -64,7 +63,7 @@ def to_network(feed: FeedDict, dtypes: Mapping[str, np.dtype[Any]]) -> FeedDict:
     return {name: _converted(name, array, dtypes.get(name, array.dtype)) for name, array in feed.items()}
 
 
-def _converted(name: str, array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+def _converted(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
     if dtype == np.int8 and array.dtype != np.int8:
         low, high = _INT8_RANGE
         if array.dtype != np.float32 or array.min() < low or array.max() > high:

@@ -26,7 +26,7 @@ from trtint8.models.model import load_model, prepare
 from trtint8.models.outputs.joined import OutputPart
 from trtint8.models.serialization import runnable
 from trtint8.models.session import open_graph_model
-from trtint8.runtime.bench import bench
+from trtint8.runtime.bench import bench_contexts
 from trtint8.validation.fidelity import FidelityMeter
 
 GOALS = "Goals"
@@ -174,7 +174,7 @@ class Timed:
             for graph in (False, True):
                 for transfers in (False, True):
                     context = engine.new_context(cuda_graph=graph)
-                    report = bench(
+                    report = bench_contexts(
                         context,
                         feed,
                         name=kind,

@@ -21,7 +21,7 @@ from trtint8 import BuildOptions, BuildResult, Engine, ShapeRange
 from trtint8.data import DEMO_MODEL, load_digits_split
 from trtint8.engine.profiles import Profile
 from trtint8.models.model import load_model
-from trtint8.runtime.bench import bench
+from trtint8.runtime.bench import bench_contexts
 
 _CIFAR = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 
@@ -146,7 +146,7 @@ def judged(path: Path, subject: Subject, reference: NDArray[np.float32]) -> dict
     figures: dict[str, Figure] = dict(scores(engine_logits(path, subject), subject.labels, reference))
     with Engine.load(path) as engine:
         for batch in limits.SMALL_BATCHES:
-            report = bench(
+            report = bench_contexts(
                 engine.new_context(),
                 subject.feeds(batch)[0],
                 name=subject.name,

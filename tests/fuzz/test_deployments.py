@@ -458,11 +458,10 @@ def test_a_folder_of_hostile_names_has_the_usual_files(folder, tmp_path, to):
     document = _renamed(ENGINE_DOCUMENT, IMAGES, text)
     (folder / "net.engine.json").write_text(json.dumps(ENGINE_DOCUMENT))
     usual = {
-        path.relative_to(tmp_path / "usual")
-        for path in deploy(folder / "net.engine", to, tmp_path / "usual", None)
+        path.relative_to(tmp_path / "usual") for path in deploy(folder / "net.engine", to, tmp_path / "usual")
     }
     (folder / "net.engine.json").write_text(json.dumps(document))
-    found = deploy(folder / "net.engine", to, tmp_path / "found", None)
+    found = deploy(folder / "net.engine", to, tmp_path / "found")
     assert {path.relative_to(tmp_path / "found") for path in found} == usual
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.images.true_boxes import read_coco_boxes, read_dataset, read_true_boxes
-from calibrators.data.inputs import DataOptions, InputSpec
+from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.data.samples import check_feed
 from calibrators.data.sources.arrays import load_labels
@@ -176,7 +176,7 @@ def inspection(path: Path) -> None:
 
 def report(path: Path) -> None:
     """Writes the report of a folder."""
-    write_report([path.parent], path.parent / "page.html", data_options=DataOptions())
+    write_report([path.parent], path.parent / "page.html")
 
 
 def sensitivity(path: Path) -> None:
@@ -255,7 +255,7 @@ def text(path: Path) -> None:
         with _refused:
             read(written)
     with _refused:
-        write_report([written], path.parent / "page.html", data_options=DataOptions())
+        write_report([written], path.parent / "page.html")
     with _refused:
         open_batches(written, _IMAGES)
     open_batches(f"random:{written}", _IMAGES)

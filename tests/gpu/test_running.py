@@ -16,7 +16,7 @@ from trtint8.data import DEMO_MODEL
 from trtint8.engine.profiles import ShapeRange
 from trtint8.models.session import ModelSession
 from trtint8.runtime import context as bound_context
-from trtint8.runtime.bench import bench
+from trtint8.runtime.bench import bench_contexts
 
 IMAGES = np.random.default_rng(0).random((64, 1, 8, 8), np.float32)
 PROFILES = [
@@ -300,7 +300,7 @@ def test_feeds_that_do_not_fit(engine, feeds, message):
 def test_times_are_measured(engine):
     for transfers in (True, False):
         context = engine.new_context()
-        report = bench(
+        report = bench_contexts(
             context, {"images": IMAGES[:8]}, name="x", batch_size=8, seconds=0.2, transfers=transfers
         )
         assert report.inferences > 10
@@ -315,7 +315,9 @@ def test_times_are_measured(engine):
 def test_copies_overlap_with_computation(engine):
     for count in (1, 3):
         first, *beside = (engine.new_context() for _ in range(count))
-        report = bench(first, {"images": IMAGES}, beside=beside, name="x", batch_size=64, seconds=0.5)
+        report = bench_contexts(
+            first, {"images": IMAGES}, beside=beside, name="x", batch_size=64, seconds=0.5
+        )
         assert report.overlapped == (count > 1)
         assert report.inferences > 10
         for context in (first, *beside):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
-from calibrators.checks import check_choice, check_mapping, keeping_warnings
+from calibrators.checks import FilePath, check_choice, check_mapping, keeping_warnings
 from calibrators.data.batches import warning_of_inputs
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, LabelSource
@@ -67,7 +66,7 @@ def validate(
     executor: Executor = "local",
     threads: int | None = None,
     allow_host_code: bool = False,
-    plugins: Sequence[str | os.PathLike[str]] = (),
+    plugins: Sequence[FilePath] = (),
     tensors: Sequence[str] = (),
     progress: bool = True,
     example_inputs: object = None,
@@ -222,7 +221,7 @@ def measure_sensitivity(
     limit: int | None = SENSITIVITY_SAMPLES,
     preprocessing: Preprocessing | None = None,
     skip_bad: bool = False,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: FilePath | None = None,
     threads: int | None = None,
     executor: Executor = "local",
     on_plan: Callable[[Plan], None] | None = None,
@@ -309,13 +308,13 @@ def tune(
     preprocessing: Preprocessing | None = None,
     skip_bad: bool = False,
     minutes: float | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: FilePath | None = None,
     resume: bool = False,
     on_goal: Callable[[Goal], None] | None = None,
     on_trial: Callable[[Trial], None] | None = None,
     progress: bool = True,
     speed: str | Gpu | None = None,
-    measure_with: str | os.PathLike[str] | None = None,
+    measure_with: FilePath | None = None,
     profile: Profile | None = None,
     target: Target = "auto",
     arithmetic: ArithmeticName | None = None,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from calibrators.checks import several
+from calibrators.checks import FilePath, several
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions
 from calibrators.files import check_writable, refuse_overwriting
@@ -30,7 +29,7 @@ from trtint8.models.torch_export import AnyModel, open_module
 def build_int8_engine(
     model: AnyModel,
     calibration: CalibrationSource | None,
-    output: str | os.PathLike[str],
+    output: FilePath,
     *,
     method: Method = "auto",
     route: Route = "auto",

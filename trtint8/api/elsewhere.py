@@ -12,46 +12,12 @@ import onnx
 from calibrators.checks import several
 from calibrators.errors import Argument, ModelError
 from calibrators.tables.ranges import TableSource, as_table
-from trtint8.interop import lint as interop
-from trtint8.interop.lint import Finding, Mended
 from trtint8.interop.migrate import Migrated
 from trtint8.interop.migrate import migrate as migrate_prepared
-from trtint8.models.model import ModelSource, load_float_model, load_model, prepare
+from trtint8.models.model import load_float_model, prepare
 from trtint8.models.outputs import picked
 from trtint8.models.serialization import to_proto
 from trtint8.models.torch_export import AnyModel, open_module
-
-
-def lint(model: ModelSource) -> list[Finding]:
-    """Checks a model that any tool has quantized against TensorRT's rules.
-
-    Args:
-        model: A path, the serialized model or a ``ModelProto``, with Q/DQ pairs, operators on integers
-            (QLinearConv and the like), or integer operators with scales computed at run time.
-
-    Returns:
-        The findings, in the graph's order; empty if nothing is wrong.
-
-    Raises:
-        ModelError: The model is unusable, or a float model.
-    """
-    return interop.lint(load_model(model))
-
-
-def mend(model: ModelSource) -> Mended:
-    """Repairs a model that any tool has quantized: Q/DQ pairs are placed anew, as TensorRT needs them.
-
-    Args:
-        model: What :func:`lint` takes.
-
-    Returns:
-        The new model, with the ranges and the quantized weights of the old one; its ``save`` writes it.
-
-    Raises:
-        ModelError: The model is unusable or a float model, a finding cannot be repaired, or a tensor that
-            needs a range had no pair.
-    """
-    return interop.mend(load_model(model))
 
 
 def migrate(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
+from calibrators.checks import FilePath
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource
@@ -178,7 +178,7 @@ def quantize(
 def write_quantized(  # noqa: D417  # the others are those of quantize
     model: AnyModel,
     table: TableSource,
-    output: str | os.PathLike[str],
+    output: FilePath,
     *,
     keep_float: Sequence[str] = (),
     keep_int8: Sequence[str] = (),

@@ -6,16 +6,14 @@ It starts without what reads and judges models.
 from __future__ import annotations
 
 import io
-import os
 import zipfile
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrators.checks import FilePath
 from calibrators.data.batches import Batches, warning_of_inputs
-from calibrators.data.feeds import batch_rows
+from calibrators.data.feeds import Array, NamedArrays, batch_rows
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, InputSpec, shape_text
 from calibrators.data.opening import DataSource, open_data
@@ -29,7 +27,7 @@ from trtint8.runtime.engine import Engine
 
 def run_on_data(
     engine: Engine, inputs: tuple[InputSpec, ...], batches: Batches, *, progress: bool
-) -> dict[str, NDArray[Any]]:
+) -> dict[str, Array]:
     """Runs an engine on all samples.
 
     Args:
@@ -45,7 +43,7 @@ def run_on_data(
         CalibrationDataError: The samples are unusable, or an output cannot be joined along them.
     """
     preflight = Preflight(inputs, batches.name_of)
-    parts: dict[str, list[NDArray[Any]]] = {spec.name: [] for spec in engine.outputs}
+    parts: dict[str, list[Array]] = {spec.name: [] for spec in engine.outputs}
     rows: list[int | None] = []
     with progress_bar("Running", batches.num_samples, enabled=progress) as advance:
         for feed in batches:
@@ -63,9 +61,7 @@ def run_on_data(
     return {name: _writable(_joined(specs[name], arrays, rows, batch)) for name, arrays in parts.items()}
 
 
-def _joined(
-    spec: TensorSpec, arrays: list[NDArray[Any]], rows: list[int | None], batch: set[str]
-) -> NDArray[Any]:
+def _joined(spec: TensorSpec, arrays: list[Array], rows: list[int | None], batch: set[str]) -> Array:
     """What an output is for all batches, joined along the axis of the samples.
 
     Args:
@@ -98,12 +94,12 @@ def _joined(
         ) from error
 
 
-def _writable(array: NDArray[Any]) -> NDArray[Any]:
+def _writable(array: Array) -> Array:
     """An array of a type that NumPy itself has, and can write; BF16 and FP8 become float32."""
     return array if array.dtype.isbuiltin == 1 else array.astype(np.float32)
 
 
-def archive(outputs: Mapping[str, NDArray[Any]]) -> bytes:
+def archive(outputs: NamedArrays) -> bytes:
     """Returns arrays as a .npz.
 
     Args:
@@ -119,18 +115,18 @@ def archive(outputs: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def run_engine(
-    engine: str | os.PathLike[str],
+    engine: FilePath,
     data: DataSource,
     *,
-    output: str | os.PathLike[str] | None = None,
+    output: FilePath | None = None,
     device: int = 0,
     allow_host_code: bool = False,
-    plugins: Sequence[str | os.PathLike[str]] = (),
+    plugins: Sequence[FilePath] = (),
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
     progress: bool = True,
-) -> dict[str, NDArray[Any]]:
+) -> dict[str, Array]:
     """Runs an engine on a data set.
 
     Args:

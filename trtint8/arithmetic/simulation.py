@@ -12,13 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict
+from calibrators.data.feeds import Array, FeedDict, Float32s
 from calibrators.errors import ModelError, counted, enumerated
 from calibrators.operators import operator_of
 from calibrators.tables.table import CalibrationTable
@@ -229,7 +228,7 @@ class IntegerRuns:
         self.further = further_outputs(graph_model, (*self.sources, *shown), self.inside)
         self._session = open_graph_model(graph_model, self.further, threads=threads)
 
-    def run(self, feed: FeedDict) -> list[NDArray[Any]]:
+    def run(self, feed: FeedDict) -> list[Array]:
         """Runs a batch.
 
         Args:
@@ -346,7 +345,7 @@ class _Network:
         config = self._weight_config(weights, key, node)
         return _Operand(Term(self._writer, value), config, quantize(weights, config) - config.offset)
 
-    def _weight_config(self, weights: NDArray[Any], read: Read, node: ir.Node) -> TensorQuantConfig:
+    def _weight_config(self, weights: Array, read: Read, node: ir.Node) -> TensorQuantConfig:
         if (kept := self._stored.kept_weights.get(read)) is not None:
             return kept
         axis = self._stored.weights[read]
@@ -460,7 +459,7 @@ class _Network:
         sums.value.type = ir.TensorType(to)
         return sums
 
-    def _scale(self, node: ir.Node, first: _Operand, second: _Operand) -> NDArray[np.float32]:
+    def _scale(self, node: ir.Node, first: _Operand, second: _Operand) -> Float32s:
         """What a sum is multiplied by, float32, in the shape that broadcasts over the output."""
         scales = []
         for operand in (first, second):
@@ -492,7 +491,7 @@ class _Network:
         self,
         node: ir.Node,
         sums: Term,
-        scale: NDArray[np.float32],
+        scale: Float32s,
         config: TensorQuantConfig,
         further: Sequence[ir.Value],
     ) -> Term:

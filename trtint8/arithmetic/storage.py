@@ -15,6 +15,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx_ir.passes import common
 
+from calibrators.data.feeds import Float32s
 from calibrators.errors import Argument, ModelError, TableError, enumerated
 from calibrators.operators import Axes, Values, operator_of
 from calibrators.tables.table import CalibrationTable
@@ -158,7 +159,7 @@ class _Constant:
     """The flat scales of a quantized constant, and the node that dequantizes it."""
 
     node: str
-    scale: NDArray[np.float32]
+    scale: Float32s
 
 
 class _Taker:

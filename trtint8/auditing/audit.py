@@ -9,14 +9,14 @@ INT8 changes beside FP16, and which layers are the reason.
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from calibrators.data.inputs import OpenShape
+from calibrators.checks import FilePath
+from calibrators.data.inputs import InputShapes, OpenShape
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import UnsupportedError
 from calibrators.operators import operator_of
@@ -342,7 +342,7 @@ class Work:
     uncounted: tuple[str, ...]
 
 
-def at_shapes(model: Model, shapes: Mapping[str, Sequence[int]]) -> Model:
+def at_shapes(model: Model, shapes: InputShapes) -> Model:
     """A prepared model whose inputs have fixed shapes, with the shapes of all tensors that follow from them.
 
     Args:
@@ -409,7 +409,7 @@ def audit_model(
     options: EstimatorOptions,
     keep_float: Sequence[str] = (),
     keep_int8: Sequence[str] = (),
-    layer_times: Mapping[str, str | os.PathLike[str]] | None = None,
+    layer_times: Mapping[str, FilePath] | None = None,
 ) -> Audit:
     """Builds the engines and estimates their times.
 

@@ -6,11 +6,11 @@ Times are estimated, or of engines that were timed layer by layer with ``trtexec
 from __future__ import annotations
 
 import math
-import os
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from calibrators.checks import FilePath
 from calibrators.errors import UnsupportedError
 from trtint8.auditing.results import (
     COST_KINDS,
@@ -32,7 +32,7 @@ _PROFILE, _LAYERS = ".profile.json", ".layers.json"
 
 
 def read_measured(
-    layer_times: Mapping[str, str | os.PathLike[str]],
+    layer_times: Mapping[str, FilePath],
     precisions: Collection[str],
     work: Mapping[str, int],
 ) -> dict[str, tuple[AuditedKernel, ...]]:

@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
+from calibrators.checks import FilePath
 from calibrators.cuda import (
     check_ordinal,
     compute_capability,
@@ -36,6 +36,7 @@ from calibrators.cuda import (
     require_gpu,
     turn_on_gpu,
 )
+from calibrators.data.feeds import Array
 from calibrators.data.inputs import InputSpec
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import Argument, BuildError, ModelError, TrtInt8Error, advice, counted, such_as
@@ -74,7 +75,7 @@ from trtint8.engine.layers import LayerReport, parse_layers, total_weights_memor
 from trtint8.engine.plan import inspect_plan
 from trtint8.engine.profiles import Profile, ShapeRange, check_profile, complete_profile
 from trtint8.interop.pairs import dequantizer_behind, float_values, input_at, is_weight
-from trtint8.models.graph import is_constant, read_constant, set_constant_input, value_names
+from trtint8.models.graph import is_constant, made_by, read_constant, set_constant_input, value_names
 from trtint8.models.serialization import runnable
 
 _DEFAULTS = BuildOptions()
@@ -162,7 +163,7 @@ class Build:
 
     def run(
         self,
-        model: bytes | str | os.PathLike[str],
+        model: bytes | FilePath,
         implicit: ImplicitInt8 | None = None,
         *,
         int8: bool = False,
@@ -262,7 +263,7 @@ class Build:
 
     def _plan(
         self,
-        model: bytes | str | os.PathLike[str],
+        model: bytes | FilePath,
         profiles: Sequence[Profile],
         implicit: ImplicitInt8 | None,
         calibration_shapes: Profile | None,
@@ -424,7 +425,7 @@ class NetworkReader:
         network = builder.create_network(network_flags(trt, flavor))
         return cls(flavor, log, logger, builder, config, network, trt.OnnxParser(network, logger))
 
-    def read(self, model: bytes | str | os.PathLike[str]) -> None:
+    def read(self, model: bytes | FilePath) -> None:
         """Reads an ONNX model into the network.
 
         Args:
@@ -622,7 +623,7 @@ def with_equal_forms(graph_model: ir.Model) -> ir.Model:
     return changed
 
 
-def _equal_constants(graph_model: ir.Model) -> Iterator[tuple[ir.Node, int, NDArray[Any]]]:
+def _equal_constants(graph_model: ir.Model) -> Iterator[tuple[ir.Node, int, Array]]:
     """The constants that nodes get in place of others: a node, the index of its input, and the constant."""
     for node in graph_model.graph:
         if operator_of(node).half_of_pair:
@@ -634,7 +635,7 @@ def _equal_constants(graph_model: ir.Model) -> Iterator[tuple[ir.Node, int, NDAr
             yield node, index, np.full(shape, factor.reshape(()))
 
 
-def _equal_parameters(node: ir.Node) -> Iterator[tuple[int, NDArray[Any]]]:
+def _equal_parameters(node: ir.Node) -> Iterator[tuple[int, Array]]:
     """The scale and the zero point that a node of a pair gets in place of others, by their index."""
     scale, point = (read_constant(input_at(node, index)) for index in (1, 2))
     if scale is None:
@@ -653,8 +654,7 @@ def _has_free_zeros(node: ir.Node) -> bool:
     source, scale = node.inputs[0], read_constant(input_at(node, 1))
     if scale is None or scale.all():
         return False
-    quantize = source.producer() if source is not None else None
-    if node.op_type == "DequantizeLinear" and quantize is not None and quantize.op_type == "QuantizeLinear":
+    if node.op_type == "DequantizeLinear" and (quantize := made_by(source, "QuantizeLinear")):
         return _has_free_zeros(quantize)
     weights, point = read_constant(source), read_constant(input_at(node, 2))
     if weights is None:
@@ -685,7 +685,7 @@ def _channels_of_factor(node: ir.Node) -> tuple[int, tuple[int, ...]] | None:
 
 def _channels(value: ir.Value | None) -> tuple[int, ...]:
     """The shape of a value per channel of the INT8 convolution that computes a value; else nothing."""
-    node = value.producer() if value is not None else None
+    node = made_by(value)
     while node is not None and node.op_type == "Identity" and node.inputs[0] is not None:
         node = node.inputs[0].producer()
     if node is None or node.domain != "" or node.op_type not in ("Conv", "ConvTranspose"):
@@ -694,8 +694,7 @@ def _channels(value: ir.Value | None) -> tuple[int, ...]:
     if data is None or weights is None or weights[1] is not None:
         return ()
     stored = weights[0].inputs[0]
-    quantize = stored.producer() if stored is not None else None
-    if quantize is not None and quantize.op_type == "QuantizeLinear":
+    if quantize := made_by(stored, "QuantizeLinear"):
         stored = quantize.inputs[0]
     if not is_constant(stored) or stored is None or stored.shape is None:
         return ()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from calibrators import records
-from calibrators.checks import as_integer, check_choice, check_mapping, several
+from calibrators.checks import FilePath, as_integer, check_choice, check_mapping, several
 from calibrators.cuda import compute_capability, gpu_problem, require_gpu
 from calibrators.errors import Argument, BuildError, UnsupportedError
 from calibrators.files import check_writable, is_file, open_lock, take_lock, write_atomically
@@ -349,7 +349,7 @@ class BuildOptions:
     calibrate_before_fusion: bool = False
     shape_values: Mapping[str, ShapeRange] = field(default_factory=dict)
     memory_pools: Mapping[str, int] = field(default_factory=dict)
-    timing_cache: str | os.PathLike[str] | None = None
+    timing_cache: FilePath | None = None
     optimization_level: int | None = None
     max_aux_streams: int | None = None
     device: int = 0
@@ -362,7 +362,7 @@ class BuildOptions:
     strip_plan: bool = False
     tactic_sources: Sequence[str] | None = None
     profiling_verbosity: ProfilingVerbosity = "detailed"
-    plugins: Sequence[str | os.PathLike[str]] = ()
+    plugins: Sequence[FilePath] = ()
 
     def __post_init__(self) -> None:
         for option, content in _MAPPINGS.items():
@@ -405,7 +405,7 @@ def given_options(options: BuildOptions | None) -> BuildOptions:
 _MOST_BYTES = 1 << 30
 
 
-def attach_timing_cache(config: Any, path: str | os.PathLike[str], log: BuildLog) -> None:
+def attach_timing_cache(config: Any, path: FilePath, log: BuildLog) -> None:
     """Gives a build the timings of earlier builds.
 
     Args:
@@ -444,7 +444,7 @@ def _lost(config: Any, timing_cache: Any, data: bytes) -> bool:
     return data != empty and bytes(timing_cache.serialize()) == empty
 
 
-def save_timing_cache(config: Any, path: str | os.PathLike[str]) -> None:
+def save_timing_cache(config: Any, path: FilePath) -> None:
     """Writes the timings after a build, together with those that other builds have written since it began.
 
     Args:
@@ -467,7 +467,7 @@ def save_timing_cache(config: Any, path: str | os.PathLike[str]) -> None:
 
 
 @contextlib.contextmanager
-def _locked(path: str | os.PathLike[str]) -> Iterator[None]:
+def _locked(path: FilePath) -> Iterator[None]:
     place = f"{os.fspath(path)}.lock"
     with contextlib.ExitStack() as until_the_end:
         try:
@@ -480,7 +480,7 @@ def _locked(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
 
 
-def _read(path: str | os.PathLike[str]) -> bytes:
+def _read(path: FilePath) -> bytes:
     try:
         return records.read_bytes(path, _MOST_BYTES)
     except FileNotFoundError:

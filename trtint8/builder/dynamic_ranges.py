@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
+from calibrators.data.feeds import Array
 from calibrators.errors import BuildError, TableError, counted, such_as
 from calibrators.operators import Values, operator_of
 from calibrators.records import Result
@@ -343,7 +343,7 @@ def layer_type(trt: Any, layer: Any) -> str:
     return name
 
 
-def weights_array(weights: Any) -> NDArray[Any]:
+def weights_array(weights: Any) -> Array:
     """The values of a constant, flat.
 
     Args:

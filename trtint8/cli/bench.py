@@ -6,10 +6,9 @@ import argparse
 import itertools
 from collections.abc import Sequence
 
-from trtint8.api.engines import bench
 from trtint8.cli.output import print_json, print_table, say
 from trtint8.cli.verbs import Once, Way, add_arguments, values_of
-from trtint8.runtime.bench import BenchReport
+from trtint8.runtime.bench import BenchReport, bench
 
 EXAMPLE = (
     "examples:\n  trtint8 bench int8.engine fp16.engine --batch-size 8\n"

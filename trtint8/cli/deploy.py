@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from trtint8.api.engines import deploy
 from trtint8.cli.output import print_json, print_table, say
 from trtint8.cli.verbs import Once, Way, add_arguments, values_of
+from trtint8.deployment.writing import deploy
 
 EXAMPLE = (
     "example:\n  trtint8 deploy resnet50.engine --to triton -o models/ --resize 256 --crop 224,224 \\\n"

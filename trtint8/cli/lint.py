@@ -9,10 +9,9 @@ from pathlib import Path
 
 from calibrators.errors import ModelError, counted
 from calibrators.files import check_writable
-from trtint8.api.elsewhere import lint, mend
 from trtint8.cli.output import print_facts, print_json, print_line, print_table
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments
-from trtint8.interop.lint import Finding, Mended
+from trtint8.interop.lint import Finding, Mended, lint, mend
 from trtint8.models.model import check_model_name, load_model
 
 EXAMPLE = """examples:

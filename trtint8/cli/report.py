@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from trtint8.api.engines import write_report
 from trtint8.cli.output import print_line
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
+from trtint8.report.writing import write_report
 
 EXAMPLE = (
     "examples:\n  trtint8 report out/ -o report.html\n"

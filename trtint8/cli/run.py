@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
+from calibrators.data.feeds import Array
 from calibrators.data.inputs import shape_text
 from trtint8.api.running import run_engine
 from trtint8.cli.output import print_json, print_table
@@ -35,11 +34,11 @@ def run(options: argparse.Namespace) -> None:
     print_table(f"Written to {output}", ("output", "type", "shape", "least", "largest"), rows)
 
 
-def _summary(array: NDArray[Any]) -> dict[str, Any]:
+def _summary(array: Array) -> dict[str, Any]:
     extent = {"min": array.min().item(), "max": array.max().item()} if array.size else {}
     return {"shape": array.shape, "dtype": str(array.dtype), **extent}
 
 
-def _described(array: NDArray[Any]) -> tuple[str, str, str, str]:
+def _described(array: Array) -> tuple[str, str, str, str]:
     extent = (f"{array.min():.6g}", f"{array.max():.6g}") if array.size else ("", "")
     return str(array.dtype), shape_text(array.shape), *extent

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrators.data.feeds import Array, Float32s, Ints
 from calibrators.errors import UnsupportedError
 from calibrators.imports import install_command
 
@@ -50,11 +49,11 @@ class DigitsSplit:
         heldout_labels: The digits on the held-out images, int64.
     """
 
-    train_images: NDArray[np.float32]
-    train_labels: NDArray[np.int64]
-    calibration_images: NDArray[np.float32]
-    heldout_images: NDArray[np.float32]
-    heldout_labels: NDArray[np.int64]
+    train_images: Float32s
+    train_labels: Ints
+    calibration_images: Float32s
+    heldout_images: Float32s
+    heldout_labels: Ints
 
 
 def load_digits_split() -> DigitsSplit:
@@ -79,12 +78,12 @@ def load_digits_split() -> DigitsSplit:
     )
 
 
-def normalize(pixels: NDArray[Any]) -> NDArray[np.float32]:
+def normalize(pixels: Array) -> Float32s:
     """Scale grey levels of 0..16, of any shape, to the range that the demo model expects."""
     return ((pixels.astype(np.float32) / PIXEL_MAX - PIXEL_MEAN) / PIXEL_STD).astype(np.float32)
 
 
-def _load_digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def _load_digits() -> tuple[Float32s, Ints]:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:

@@ -22,7 +22,7 @@ from typing import Any, NewType
 
 import onnx_ir as ir
 
-from calibrators.checks import check_path, positive_integer, warn_user
+from calibrators.checks import FilePath, check_path, positive_integer, warn_user
 from calibrators.data.images.files import MOST_PIXELS
 from calibrators.data.images.preprocessing import RESIZING, Preprocessing, check_preprocessing
 from calibrators.data.images.true_boxes import class_names
@@ -502,7 +502,7 @@ def _refuse_without_effect(subject: str, instead: str, **given: object) -> None:
 
 
 def read_source(
-    engine: str | os.PathLike[str],
+    engine: FilePath,
     preprocessing: Preprocessing | None,
     asked: DeployOptions = DeployOptions(),  # frozen
 ) -> DeploySource:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
+from calibrators.checks import PATH_TYPES, FilePath, several
 from calibrators.data.images.preprocessing import Preprocessing
+from calibrators.data.images.true_boxes import as_class_names
 from calibrators.errors import Argument, UnsupportedError
 from calibrators.files import new_folder
+from calibrators.tables.ranges import TableSource
 from trtint8.deployment.content import Files
 from trtint8.deployment.cpp import cpp_files, docker_files
 from trtint8.deployment.deepstream import deepstream_files
 from trtint8.deployment.ort_trt import ort_trt_files
 from trtint8.deployment.source import DeployOptions, DeploySource, read_source
 from trtint8.deployment.triton import triton_files
+from trtint8.engine.profiles import Profile
 from trtint8.models.model import Model, names_model
 from trtint8.models.serialization import save_model
+from trtint8.quantization.targets import TargetName
 
 #: What an engine can be deployed to.
 Destination: TypeAlias = Literal["triton", "deepstream", "ort-trt", "cpp", "docker"]
@@ -36,27 +40,65 @@ _LOAD_ENGINES = ("cpp", "docker")
 
 
 def deploy(
-    engine: str | os.PathLike[str],
+    engine: FilePath,
     to: Destination,
-    output: str | os.PathLike[str],
-    preprocessing: Preprocessing | None,
-    asked: DeployOptions = DeployOptions(),  # noqa: B008  # frozen
+    output: FilePath,
+    *,
+    table: TableSource | None = None,
+    target: TargetName | None = None,
+    profiles: Sequence[Profile] = (),
+    keep_float: Sequence[str] = (),
+    class_names: FilePath | Sequence[str] | None = None,
+    preferred_batch_sizes: Sequence[int] = (),
+    preprocessing: Preprocessing | None = None,
 ) -> list[Path]:
-    """Writes what runs an engine elsewhere, with a README.
+    """Writes a folder for running an engine in another program or on another machine, with a README.
+
+    Triton, DeepStream and ONNX Runtime have the full TensorRT. They cannot use an engine of TensorRT for RTX,
+    a model, or an engine for another target. In these cases Q/DQ pairs are placed anew for the target, and
+    the folder has a script that builds the engine on the machine that will run it.
 
     Args:
-        engine: The engine file; its sidecar, Q/DQ model and table stand beside it. Or a model.
-        to: What runs it.
-        output: The folder to write; it must not exist, or be empty.
-        preprocessing: How raw images become inputs of the engine.
-        asked: What is asked for besides.
+        engine: The engine file, with its sidecar and the files that the build left beside it; or a model that
+            ends in .onnx: a float model with its ``table``, or one with Q/DQ pairs.
+        to: ``triton`` for a model repository, ``deepstream`` for a configuration of nvinfer, ``ort-trt`` for
+            ONNX Runtime's TensorRT execution provider, ``cpp`` for a C++ and a Python program, ``docker`` for
+            a container.
+        output: The folder. It must be empty or not exist. After a crash it is complete or does not exist.
+        table: The ranges of a model, or the file that holds them; an engine has its own.
+        target: The TensorRT that pairs are placed for: ``tensorrt-8.6``, ``tensorrt-10``, ``tensorrt-11``, or
+            ``tensorrt`` for any of them. By default that of the engine if it can be used, else ``tensorrt``.
+        profiles: Shapes of the dynamic inputs of a model; an engine has its own.
+        keep_float: Names of nodes, or patterns, that stay in float when pairs are placed. Nodes that an
+            engine was told to keep in float stay in float.
+        class_names: Names of the classes in the order of their indices, a text file with one per line, or a
+            dataset file of ultralytics. By default the names in the model.
+        preferred_batch_sizes: The batch sizes that Triton prefers.
+        preprocessing: How raw images become inputs. The folder has it in a form that the target
+            program can use.
 
     Returns:
-        The files, in the order of their names.
+        The files that were written.
 
     Raises:
-        TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
+        EngineError: The engine, or a file beside it, is unusable.
+        ModelError: The model is unusable, or a pattern matches nothing.
+        BuildError: A profile does not fit the model, or one is needed.
+        UnsupportedError: The target program lacks something that the engine needs, such as an element type;
+            or an argument would have no effect.
+        CalibrationDataError: No input of the engine fits the result of the preprocessing, or the names of
+            classes are unusable.
+        TableError: The table is unusable, or a float model has none.
+        OutputError: The folder is not empty, or cannot be written.
     """
+    asked = DeployOptions(
+        table,
+        target,
+        tuple(profiles),
+        tuple(several(keep_float)),
+        None if class_names is None else as_class_names(class_names),
+        tuple(preferred_batch_sizes),
+    )
     if not isinstance(to, str) or to not in _KINDS:
         raise UnsupportedError(f"cannot deploy to {to!r:.80}; use one of {', '.join(get_args(Destination))}")
     if asked.preferred_batch_sizes and to != "triton":
@@ -64,7 +106,7 @@ def deploy(
             f"{Argument('preferred_batch_sizes')} is for Triton, and has no effect on {to}; leave it out"
         )
     # Before the model is read, which may lack profiles or a table that would be of no use.
-    if to in _LOAD_ENGINES and isinstance(engine, str | os.PathLike) and names_model(engine):
+    if to in _LOAD_ENGINES and isinstance(engine, PATH_TYPES) and names_model(engine):
         raise UnsupportedError(f"'{engine}' is a model, and {to} takes an engine; build one, and give that")
     files = _KINDS[to](read_source(engine, preprocessing, asked))
     with new_folder(output) as folder:

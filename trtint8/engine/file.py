@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from calibrators import records
-from calibrators.checks import check_path
+from calibrators.checks import FilePath, check_path
 from calibrators.data.inputs import CalibratedInputs, InputSpec, shape_text
 from calibrators.display.cards import html_table
 from calibrators.errors import Argument, EngineError, advice, megabytes, titled
@@ -234,12 +234,12 @@ def info_rows(info: EngineInfo) -> list[tuple[str, str]]:
     return rows
 
 
-def sidecar_path(path: str | os.PathLike[str]) -> Path:
+def sidecar_path(path: FilePath) -> Path:
     """Where the sidecar of the engine file ``path`` stands: "X.engine.json" beside "X.engine"."""
     return Path(f"{os.fspath(path)}.json")
 
 
-def save_engine(path: str | os.PathLike[str], plan: bytes, info: EngineInfo) -> EngineInfo:
+def save_engine(path: FilePath, plan: bytes, info: EngineInfo) -> EngineInfo:
     """Writes a plan and its sidecar.
 
     Args:
@@ -261,7 +261,7 @@ def save_engine(path: str | os.PathLike[str], plan: bytes, info: EngineInfo) -> 
     return info
 
 
-def read_engine_info(path: str | os.PathLike[str]) -> EngineInfo:
+def read_engine_info(path: FilePath) -> EngineInfo:
     """Reads an engine's sidecar and makes sure that it belongs to the plan.
 
     Args:
@@ -300,7 +300,7 @@ _INSTEAD = {
 }
 
 
-def instead_of_engine(path: str | os.PathLike[str]) -> str:
+def instead_of_engine(path: FilePath) -> str:
     """Returns what to do about a file that is no engine by its ending; an empty text where it may be one.
 
     Args:
@@ -309,7 +309,7 @@ def instead_of_engine(path: str | os.PathLike[str]) -> str:
     return _INSTEAD.get(kind_by_ending(path), "")
 
 
-def read_sidecar(path: str | os.PathLike[str]) -> EngineInfo:
+def read_sidecar(path: FilePath) -> EngineInfo:
     """Reads an engine's sidecar, whatever has become of the plan.
 
     Args:
@@ -374,7 +374,7 @@ def _check_profiles(info: EngineInfo) -> None:
             raise records.RecordError(f"the profile of '{name:.80}' is {shapes!s:.80}, which fits no input")
 
 
-def read_plan(path: str | os.PathLike[str]) -> bytes:
+def read_plan(path: FilePath) -> bytes:
     """Reads the plan in an engine file.
 
     Raises:
@@ -385,7 +385,7 @@ def read_plan(path: str | os.PathLike[str]) -> bytes:
 
 
 @contextlib.contextmanager
-def _reading_engine(path: str | os.PathLike[str]) -> Iterator[None]:
+def _reading_engine(path: FilePath) -> Iterator[None]:
     try:
         yield
     except (OSError, records.RecordError, MemoryError) as error:
@@ -395,7 +395,7 @@ def _reading_engine(path: str | os.PathLike[str]) -> Iterator[None]:
         ) from error
 
 
-def sha256_of(*paths: str | os.PathLike[str]) -> str:
+def sha256_of(*paths: FilePath) -> str:
     """Computes the SHA-256 of what files hold, one behind another.
 
     Raises:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from calibrators import records
+from calibrators.checks import FilePath
 from calibrators.errors import EngineError
 from calibrators.tensorrt.flavor import Flavor, FlavorName
 from calibrators.tensorrt.plugins import load_plugin_library
@@ -194,7 +194,7 @@ _KINDS = {"convolution": "correlation", "deconvolution": "deconv", "matrixmultip
 
 
 def inspect_plan(
-    flavor: Flavor, logger: Any, plan: bytes, plugins: Sequence[str | os.PathLike[str]] = ()
+    flavor: Flavor, logger: Any, plan: bytes, plugins: Sequence[FilePath] = ()
 ) -> LayerReport | None:
     """Reads the layers of a plan; needs a GPU.
 

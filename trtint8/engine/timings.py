@@ -12,7 +12,6 @@ What ``trtexec`` writes differs by version, so only what all of TensorRT 8.5 to 
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from calibrators import records
+from calibrators.checks import FilePath
 from calibrators.errors import BuildError
 from trtint8.engine.layers import LayerReport
 from trtint8.engine.plan import parse_inspection
@@ -45,7 +45,7 @@ class ExportedTimes:
     seconds: float
 
 
-def read_exported_times(path: str | os.PathLike[str]) -> ExportedTimes:
+def read_exported_times(path: FilePath) -> ExportedTimes:
     """Reads what ``trtexec --exportTimes`` wrote.
 
     Raises:
@@ -70,7 +70,7 @@ def read_exported_times(path: str | os.PathLike[str]) -> ExportedTimes:
     return ExportedTimes(phases, (took if took > 0 else sum(phases["latency"])) / 1e3)
 
 
-def read_profile(path: str | os.PathLike[str]) -> dict[str, float]:
+def read_profile(path: FilePath) -> dict[str, float]:
     """Reads what ``trtexec --exportProfile`` wrote.
 
     Returns:
@@ -91,7 +91,7 @@ def read_profile(path: str | os.PathLike[str]) -> dict[str, float]:
     return seconds
 
 
-def read_layers(path: str | os.PathLike[str]) -> LayerReport | None:
+def read_layers(path: FilePath) -> LayerReport | None:
     """Reads what ``trtexec --exportLayerInfo`` wrote; None where it lists names only.
 
     Raises:
@@ -111,7 +111,7 @@ def _is_time(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
-def _entries(path: str | os.PathLike[str]) -> Iterator[dict[str, object]]:
+def _entries(path: FilePath) -> Iterator[dict[str, object]]:
     with records.reading(f"the times '{path}'", BuildError, f"; {_AGAIN}"):
         document = records.parse(records.read_bytes(Path(path), _MOST_BYTES))
     if not isinstance(document, list) or not all(isinstance(entry, dict) for entry in document):

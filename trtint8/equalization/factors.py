@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict
+from calibrators.data.feeds import FeedDict, Flags, Float32s, Floats
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.thresholds import METHODS
 from trtint8.equalization.following.constants import input_ranges
@@ -46,7 +45,7 @@ _STRENGTHS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 #: times the largest value that was seen, at least. Other samples rarely reach further.
 CLIP_MARGIN = 4.0
 
-_Floats = NDArray[np.float64]
+_Floats = Floats
 
 
 def migration_factors(made: _Floats, read: _Floats, strength: float) -> _Floats:
@@ -114,7 +113,7 @@ def product_error(
     return float(peaks[0] ** 2 * second_power.sum() + peaks[1] ** 2 * first_power.sum())
 
 
-def below_bounds(factors: _Floats, least: _Floats, alive: NDArray[np.bool_]) -> _Floats:
+def below_bounds(factors: _Floats, least: _Floats, alive: Flags) -> _Floats:
     """Factors with which no channel that passes a bound comes closer to it than the margin allows.
 
     Channels that are close to the bound as they are keep their values, and the others are scaled relative to
@@ -262,12 +261,12 @@ class _Reader:
         computed = self._alone.run_int8(values, weights, self._threshold(histogram) or 1.0)
         return relative_error(computed, self._exact[number])
 
-    def _values(self, part: Part) -> NDArray[np.float32]:
+    def _values(self, part: Part) -> Float32s:
         factors = self._choice.factors_of(self._reading.labels)
         return (part.values[self._reading.tensor] / factors).astype(np.float32)
 
 
-def relative_error(computed: NDArray[np.float32], exact: NDArray[np.float32]) -> float:
+def relative_error(computed: Float32s, exact: Float32s) -> float:
     """The squared error of an output, over the sum of squares of the exact one."""
     # Squares of float32 numbers may be beyond float32.
     signal = exact.astype(np.float64).reshape(-1)
@@ -379,11 +378,11 @@ class FactorChoice:
         self.factors = np.ones(len(channels.representatives))
         self.least = _least_factors(channels, self.observed)
 
-    def factors_of(self, labels: Channels) -> NDArray[np.float64]:
+    def factors_of(self, labels: Channels) -> Floats:
         """The factors of channels as they are now, of the shape of ``labels``."""
         return factors_of(self.channels, self.factors, labels)
 
-    def weights_of(self, node: str) -> NDArray[np.float32]:
+    def weights_of(self, node: str) -> Float32s:
         """The weights of a layer with the factors as they are now.
 
         Args:
@@ -394,7 +393,7 @@ class FactorChoice:
         return changed_constant(weights, self.channels, self.factors, self.channels.changes[node, 1])
 
 
-def _least_factors(channels: NetworkChannels, observed: Observations) -> NDArray[np.float64]:
+def _least_factors(channels: NetworkChannels, observed: Observations) -> Floats:
     """The least factor of each representative with which bounds stay a margin away from the peaks."""
     least = np.zeros(len(channels.representatives))
     for clip in channels.clips:
@@ -428,7 +427,7 @@ def match_shared_scales(choice: FactorChoice, forms: Sequence[Form]) -> None:
                     _match(choice, forms[number], {name: array == number for name, array in held.items()})
 
 
-def _match(choice: FactorChoice, form: Form, held: Mapping[str, NDArray[np.bool_]]) -> None:
+def _match(choice: FactorChoice, form: Form, held: Mapping[str, Flags]) -> None:
     """Multiplies the factors of a form by a level; ``held`` tells which channels of tensors it holds."""
     own = choice.factors[form.representatives]
     if not form.readings or (own == 1).all() or choice.least[form.representatives].any():

@@ -9,13 +9,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict, pieces
+from calibrators.data.feeds import AnyFloats, Array, FeedDict, Float32s, Floats, pieces
 from calibrators.errors import CalibrationDataError
 from calibrators.host.session import first_line, run_in_place
 from trtint8.equalization.following.labelling import (
@@ -116,9 +114,7 @@ def from_last_to_first(forms: Iterable[Form], positions: dict[str, int]) -> list
     )
 
 
-def factors_of(
-    channels: NetworkChannels, factors: NDArray[np.float64], labels: Channels
-) -> NDArray[np.float64]:
+def factors_of(channels: NetworkChannels, factors: Floats, labels: Channels) -> Floats:
     """The factors of channels, by which their values are divided.
 
     Args:
@@ -131,16 +127,16 @@ def factors_of(
     """
     own, powers = factors[channels.representatives[labels]], channels.powers[labels]
     # Raising to a power takes longer than all else here, and most powers are 1.
-    result: NDArray[np.float64] = own if (powers == 1).all() else own**powers
+    result: Floats = own if (powers == 1).all() else own**powers
     return result
 
 
 def changed_constant(
-    array: NDArray[np.floating],
+    array: AnyFloats,
     channels: NetworkChannels,
-    factors: NDArray[np.float64],
+    factors: Floats,
     changes: list[Change],
-) -> NDArray[np.float32]:
+) -> Float32s:
     """A constant with all its changes applied, computed in float64.
 
     Args:
@@ -156,7 +152,7 @@ def changed_constant(
     return np.asarray(changed, np.float32)
 
 
-def apply_factors(model: ir.Model, channels: NetworkChannels, factors: NDArray[np.float64]) -> None:
+def apply_factors(model: ir.Model, channels: NetworkChannels, factors: Floats) -> None:
     """Divides channels by factors, and changes the weights that read them to make up for it.
 
     Args:
@@ -220,8 +216,8 @@ class Part:
             axis, else of shape (samples, ...) with the tensor's axes.
     """
 
-    peaks: Mapping[str, NDArray[np.float64]]
-    values: Mapping[str, NDArray[np.float32]]
+    peaks: Mapping[str, Floats]
+    values: Mapping[str, Float32s]
 
 
 @dataclass(frozen=True)
@@ -251,8 +247,8 @@ class Observations:
         folds: The samples in two halves, each of which is tried on once.
     """
 
-    peaks: Mapping[str, NDArray[np.float64]]
-    powers: Mapping[str, NDArray[np.float64]]
+    peaks: Mapping[str, Floats]
+    powers: Mapping[str, Floats]
     folds: tuple[Fold, Fold]
 
 
@@ -311,9 +307,9 @@ class _Measured:
         self.labels, self.kept = labels, kept
         self.peaks, self.squares = np.zeros(labels.shape), np.zeros(labels.shape)
         self.count = 0
-        self.values: list[NDArray[np.float32]] = []
+        self.values: list[Float32s] = []
 
-    def add(self, array: NDArray[Any]) -> None:
+    def add(self, array: Array) -> None:
         if not array.size:
             return
         axes = tuple(axis for axis, size in enumerate(self.labels.shape) if size == 1)
@@ -338,14 +334,14 @@ def _part(measured: Mapping[str, _Measured]) -> Part:
     )
 
 
-def _fits(array: NDArray[Any], labels: Channels) -> bool:
+def _fits(array: Array, labels: Channels) -> bool:
     """Whether a tensor has the shape that its channels are known for."""
     return array.ndim == labels.ndim and all(
         one in (1, size) for one, size in zip(labels.shape, array.shape, strict=True)
     )
 
 
-def _half(array: NDArray[Any], labels: Channels, index: int, number: int) -> NDArray[Any]:
+def _half(array: Array, labels: Channels, index: int, number: int) -> Array:
     """The half of a tensor's samples that one of the parts is measured on.
 
     Args:
@@ -370,13 +366,13 @@ def _in_pieces(model: ir.Model, tensors: list[str], feeds: Iterable[FeedDict]) -
     return chain.from_iterable(pieces(feed, size(feed)) for feed in feeds)
 
 
-def _rows(values: NDArray[np.float32]) -> NDArray[np.float32]:
+def _rows(values: Float32s) -> Float32s:
     """Some rows of a tensor whose channels are its last axis, evenly spaced, of shape (rows, channels)."""
     rows = values.reshape(-1, values.shape[-1])
     return rows[:: -(-rows.size // _MOST_VALUES) or 1]
 
 
-def _middle(values: NDArray[np.float32], labels: Channels) -> NDArray[np.float32]:
+def _middle(values: Float32s, labels: Channels) -> Float32s:
     """The middle of large samples, along axes that are no channels: convolutions read what is together."""
     shape = list(values.shape)
     while len(shape) > 2 and np.prod(shape[1:]) > _MOST_OF_A_SAMPLE:
@@ -388,12 +384,12 @@ def _middle(values: NDArray[np.float32], labels: Channels) -> NDArray[np.float32
     return values[tuple(slice(start, start + size) for start, size in zip(starts, shape, strict=True))]
 
 
-def _samples_first(values: NDArray[np.float32], labels: Channels) -> NDArray[np.float32]:
+def _samples_first(values: Float32s, labels: Channels) -> Float32s:
     """Exchanges the first and the last axis where the channels are the first one; does so back, too."""
     return values.swapaxes(0, -1) if labels.shape[0] > 1 and labels.shape[-1] == 1 else values
 
 
-def _keep(kept: list[NDArray[np.float32]], values: NDArray[np.float32]) -> None:
+def _keep(kept: list[Float32s], values: Float32s) -> None:
     """Keeps as many samples of a batch as there is room for; the first one always."""
     if kept and kept[0].shape[1:] != values.shape[1:]:
         return

@@ -17,16 +17,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 from onnx_ir.passes import common
 
+from calibrators.data.feeds import Array, Float32s, Floats
 from calibrators.errors import ModelError
 from calibrators.operators import Picks, Values, operator_of
 from trtint8.interop.pairs import (
     data_type,
     graph_of,
     input_at,
-    made_by,
     quantized_type,
     quantized_values,
     replace_value,
@@ -37,6 +36,7 @@ from trtint8.models.graph import (
     as_model_errors,
     constant_input,
     is_constant,
+    made_by,
     nodes_inside,
     read_constant,
     run_passes,
@@ -439,7 +439,7 @@ def _operands_of_product(node: ir.Node, product: ir.Value) -> list[_Quantized]:
         raise _ObstacleError("both of its operands are constant")
     # A computed scale is one of the factors; a constant one may have been multiplied into another factor.
     unfound = [operand for operand in activations if operand and not _remove_scale(factors, operand)]
-    scale: NDArray[np.float64] = np.ones((), np.float64)
+    scale: Floats = np.ones((), np.float64)
     for factor in factors:
         if (array := read_constant(factor)) is None:
             raise _ObstacleError(
@@ -506,7 +506,7 @@ def _remove_scale(factors: list[ir.Value], operand: _Quantized) -> bool:
     return found is not None
 
 
-def _weights(node: ir.Node, index: int, scale: NDArray[np.float32]) -> _Quantized:
+def _weights(node: ir.Node, index: int, scale: Float32s) -> _Quantized:
     data, given = node.inputs[index], input_at(node, index + 2)
     integers = read_constant(data)
     assert data is not None and integers is not None
@@ -534,7 +534,7 @@ def _weights(node: ir.Node, index: int, scale: NDArray[np.float32]) -> _Quantize
     return _Quantized(data, Parameters(*stored), along)
 
 
-def _per_channel(array: NDArray[Any], channels: int, rank: int, axis: int, data: ir.Value) -> NDArray[Any]:
+def _per_channel(array: Array, channels: int, rank: int, axis: int, data: ir.Value) -> Array:
     """Flattens an array that broadcasts along one axis of a tensor to one number per channel.
 
     Args:
@@ -579,7 +579,7 @@ def _fold_bias(graph: ir.Graph, conv: ir.Node) -> None:
         graph.remove(add, safe=True)
 
 
-def _bias_constant(value: ir.Value | None) -> NDArray[Any] | None:
+def _bias_constant(value: ir.Value | None) -> Array | None:
     """A constant, or the Reshape of one: ONNX Runtime writes both for biases."""
     array, reshape = read_constant(value), made_by(value, "Reshape")
     if array is None and reshape is not None:

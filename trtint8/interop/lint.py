@@ -3,13 +3,20 @@
 A pair that TensorRT can compute stays where it is. Another pair is taken out, a Clip keeps its ends, and a
 pair of its range stands again where a layer reads it. What a model computes changes in no other way, and a
 finding names what changes.
+
+A Concat of different scales is a finding. A residual Add of different scales is none: TensorRT for RTX builds
+the same layers whether the two branches of an Add share a scale or not.
+
+In a mended model a Relu or Clip that a quantizer had absorbed is a node again. Weights keep the values that
+their pairs represented. Weighted nodes that were float stay float, unless their input is quantized and their
+weights lie on the steps of int8. An attention of which only a part was quantized becomes float. So do
+weighted nodes whose input had a scale computed at run time, with the values that their weights represented.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,8 +24,9 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
+from calibrators.checks import FilePath
+from calibrators.data.feeds import Float32s
 from calibrators.errors import ModelError, counted
 from calibrators.histograms.rules import decibels
 from calibrators.operators import operator_of
@@ -44,7 +52,6 @@ from trtint8.interop.pairs import (
     input_at,
     is_quantized_constant,
     is_weight,
-    made_by,
     quantized_type,
     quantizers_before,
     reads_integers,
@@ -62,13 +69,15 @@ from trtint8.interop.unquantize import (
     unquantize,
     without_pairs,
 )
-from trtint8.models.graph import constant_input, is_constant, read_constant, run_passes
+from trtint8.models.graph import constant_input, is_constant, made_by, read_constant, run_passes
 from trtint8.models.model import (
     FLOAT_MODEL,
     OLDEST_OPSET,
     Model,
+    ModelSource,
     check_model_name,
     forget_origin,
+    load_model,
     prepare,
     warn_of_runtime_nodes,
 )
@@ -85,24 +94,20 @@ from trtint8.quantization.qdq import read_weights, weight_scale
 from trtint8.quantization.quantize import tensor_names, with_pairs
 
 
-def lint(model: Model) -> list[Finding]:
-    """Checks a model against TensorRT's rules.
-
-    A Concat of different scales is a finding. A residual Add of different scales is none: TensorRT for RTX
-    builds the same layers whether the two branches of an Add share a scale or not.
+def lint(model: ModelSource) -> list[Finding]:
+    """Checks a model that any tool has quantized against TensorRT's rules.
 
     Args:
-        model: A model that any tool quantized, in any of ONNX's forms: Q/DQ pairs, operators that read and
-            write integers with scales (QLinearConv and the like), or integer operators with scales computed
-            at run time.
+        model: A path, the serialized model or a ``ModelProto``, with Q/DQ pairs, operators on integers
+            (QLinearConv and the like), or integer operators with scales computed at run time.
 
     Returns:
-        The findings, in graph order; empty where there is nothing to mend. Among them is what
-        :func:`trtint8.interop.lint.mend` does not keep, and why it cannot mend the model.
+        The findings, in the graph's order; empty if nothing is wrong.
 
     Raises:
-        ModelError: The model is a float model.
+        ModelError: The model is unusable, or a float model.
     """
+    model = load_model(model)
     warn_of_runtime_nodes(model)
     expanded = expand(model.graph_model, model.name)
     refuse_float(expanded.original, model.name)
@@ -369,7 +374,7 @@ class Mended(Result):
         filled = f", {counted(len(self.filled), 'range')} filled in" if self.filled else ""
         return f"<Mended: {counted(len(self.quantized_nodes), 'node')} in INT8{filled}>"
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: FilePath) -> Path:
         """Writes the model atomically.
 
         Raises:
@@ -378,26 +383,20 @@ class Mended(Result):
         return save_model(self.graph_model, check_model_name(path))
 
 
-def mend(model: Model) -> Mended:
-    """Brings the Q/DQ pairs of a model into TensorRT's form, and keeps what the model computes.
-
-    A pair that TensorRT can compute stays where it is. Of another pair the ends stay, by a Clip, and pairs of
-    its range are placed where layers read it; :func:`lint` names it.
+def mend(model: ModelSource) -> Mended:
+    """Repairs a model that any tool has quantized: Q/DQ pairs are placed anew, as TensorRT needs them.
 
     Args:
-        model: A model that any tool quantized.
+        model: What :func:`lint` takes.
 
     Returns:
-        The new model. A Relu or Clip that a quantizer had absorbed is a node again. Weights keep the values
-        that their pairs represented. Weighted nodes that were float stay float, unless their input is
-        quantized and their weights lie on the steps of int8. An attention of which only a part was quantized
-        becomes float. So do weighted nodes whose input had a scale computed at run time, with the values that
-        their weights represented.
+        The new model, with the ranges and the quantized weights of the old one; its ``save`` writes it.
 
     Raises:
-        ModelError: The model is a float model, a finding cannot be mended, or a tensor that needs a range had
-            no pair.
+        ModelError: The model is unusable or a float model, a finding cannot be repaired, or a tensor that
+            needs a range had no pair.
     """
+    model = load_model(model)
     expanded = expand(with_opset(model.graph_model, OLDEST_OPSET, model.name), model.name)
     refuse_float(expanded.original, model.name)
     unmendable = next((finding for finding in _rule_findings(expanded) if not finding.mendable), None)
@@ -415,7 +414,7 @@ class _Layer:
         bare: The operands that have no pair.
     """
 
-    scales: Sequence[NDArray[np.float32]] = ()
+    scales: Sequence[Float32s] = ()
     bare: Sequence[ir.Value] = ()
 
     @classmethod
@@ -429,7 +428,7 @@ class _Layer:
         """Whether its only operand without a pair is constant, so that it may lie on steps of int8."""
         return len(self.bare) == 1 and is_constant(self.bare[0])
 
-    def grid(self, node: ir.Node, index: int, axis: int | None) -> NDArray[np.float32] | None:
+    def grid(self, node: ir.Node, index: int, axis: int | None) -> Float32s | None:
         """The scales of an operand of the node, if that is constant and lies on steps of int8."""
         weights = constant_input(node, index)
         return None if weights is None else weight_grid(weights, axis, self.scales)
@@ -561,7 +560,7 @@ class _Mender:
 
     def _weight_scales(
         self, placement: Placement, nodes: Mapping[str, ir.Node]
-    ) -> tuple[dict[tuple[str, int | None], NDArray[np.float32]], tuple[Finding, ...]]:
+    ) -> tuple[dict[tuple[str, int | None], Float32s], tuple[Finding, ...]]:
         """The scales that keep the values of weights, or come nearest to them, which is a finding each."""
         scales, regridded = {}, []
         for edge in placement.weights:
@@ -576,8 +575,8 @@ class _Mender:
 
 
 def _nearest(
-    weights: NDArray[np.float32], config: TensorQuantConfig, given: Sequence[NDArray[np.float32]]
-) -> tuple[NDArray[np.float32], float]:
+    weights: Float32s, config: TensorQuantConfig, given: Sequence[Float32s]
+) -> tuple[Float32s, float]:
     """The scales that change weights least, and the ratio of the weights to the changes in decibels.
 
     Args:

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from calibrators import records
+from calibrators.checks import FilePath
+from calibrators.data.feeds import Array
 from calibrators.errors import Argument, TableError, counted, enumerated
 from calibrators.operators import operator_of
 from calibrators.tables.formats import ncnn
@@ -61,7 +62,7 @@ class Migrated(records.Result):
         without = f", {counted(missing, 'tensor')} without a range in the cache" if missing else ""
         return f"<Migrated: {layers} in INT8{without}>"
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: FilePath) -> Path:
         """Writes the model atomically.
 
         Raises:
@@ -203,9 +204,7 @@ def _widened(
 _MOST_BYTES = 16 << 20
 
 
-def read_ncnn_table(
-    path: str | os.PathLike[str], network: str | os.PathLike[str]
-) -> tuple[CalibrationTable, tuple[str, ...]]:
+def read_ncnn_table(path: FilePath, network: FilePath) -> tuple[CalibrationTable, tuple[str, ...]]:
     """Reads a table of ncnn.
 
     Args:
@@ -235,7 +234,7 @@ def read_ncnn_table(
     return CalibrationTable(content.tensors(inputs)), winograd
 
 
-def render_ncnn_table(table: CalibrationTable, model: str | os.PathLike[str]) -> bytes:
+def render_ncnn_table(table: CalibrationTable, model: FilePath) -> bytes:
     """Renders a table for ncnn, with layers named like the model's nodes.
 
     Args:
@@ -263,7 +262,7 @@ def render_ncnn_table(table: CalibrationTable, model: str | os.PathLike[str]) ->
     return ncnn.render(ncnn.NcnnTable(activations, weights))
 
 
-def _layers(model: str | os.PathLike[str]) -> tuple[dict[str, ir.Node], dict[str, str]]:
+def _layers(model: FilePath) -> tuple[dict[str, ir.Node], dict[str, str]]:
     """The layers that ncnn quantizes, convolutions and inner products with constant weights, by name.
 
     Returns:
@@ -277,7 +276,7 @@ def _layers(model: str | os.PathLike[str]) -> tuple[dict[str, ir.Node], dict[str
     return nodes, {name: value.name or "" for name, node in nodes.items() if (value := node.inputs[0])}
 
 
-def _weights(node: ir.Node) -> NDArray[Any]:
+def _weights(node: ir.Node) -> Array:
     """A node's weights, with the output channels along the first axis."""
     value, weights = node.inputs[1], constant_input(node, 1)
     assert value is not None and weights is not None
@@ -289,6 +288,6 @@ def _is_3x3_stride_1(node: ir.Node) -> bool:
     return node.op_type == "Conv" and _weights(node).shape[2:] == (3, 3) and list(strides) == [1, 1]
 
 
-def _read(path: str | os.PathLike[str]) -> bytes:
+def _read(path: FilePath) -> bytes:
     with records.reading(f"'{os.fspath(path)}'", TableError):
         return records.read_bytes(path, _MOST_BYTES)

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.data.feeds import AnyFloats, Array, Flags, Float32s, Floats, Ints
 from calibrators.errors import ModelError
 from calibrators.operators import operator_of
-from trtint8.models.graph import constant_input, holds_graphs, is_constant, read_constant
+from trtint8.models.graph import constant_input, holds_graphs, is_constant, made_by, read_constant
 from trtint8.quantization.targets import TARGETS
 
 #: Operators behind which a layer still reads the integers of a pair, where that was seen.
@@ -32,20 +32,6 @@ _MOST_BEHIND_WEIGHTS = 64
 def input_at(node: ir.Node, index: int) -> ir.Value | None:
     """An input of a node, or None where the node has fewer inputs or leaves this one out."""
     return node.inputs[index] if index < len(node.inputs) else None
-
-
-def made_by(value: ir.Value | None, *operators: str) -> ir.Node | None:
-    """The node that computes a value.
-
-    Args:
-        value: A value, or None where a node leaves out an optional input.
-        operators: The operators that count; none for all.
-
-    Returns:
-        The node; None where there is none, or it has another operator.
-    """
-    node = value.producer() if value is not None else None
-    return node if node is not None and (not operators or node.op_type in operators) else None
 
 
 def quantized_type(node: ir.Node) -> ir.DataType | None:
@@ -189,7 +175,7 @@ def is_quantized_constant(value: ir.Value | None) -> bool:
     return bool(constant_scales(value))
 
 
-def constant_scales(value: ir.Value | None) -> list[NDArray[np.float32]]:
+def constant_scales(value: ir.Value | None) -> list[Float32s]:
     """The flat scales of the pairs that a value is computed of; none where it is not of constants alone."""
     found = []
     for count, each in enumerate(walk_back([value], _before_constant)):
@@ -242,9 +228,9 @@ class Grid:
         high: The highest number of steps.
     """
 
-    scale: NDArray[np.float32]
-    low: NDArray[np.int64]
-    high: NDArray[np.int64]
+    scale: Float32s
+    low: Ints
+    high: Ints
 
     @property
     def fits(self) -> bool:
@@ -252,7 +238,7 @@ class Grid:
         return self.scale.size == 1 and bool((self.low >= LOWEST).all() and (self.high <= HIGHEST).all())
 
     @property
-    def ends(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def ends(self) -> tuple[Floats, Floats]:
         """The lowest and the highest values, each flat, in float64."""
         scale = self.scale.astype(np.float64)
         return self.low * scale, self.high * scale
@@ -290,7 +276,7 @@ def grid_of(node: ir.Node) -> Grid:
     return Grid(scale, low, high)
 
 
-def parameters(node: ir.Node) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def parameters(node: ir.Node) -> tuple[Float32s, Ints]:
     """The scales and zero points of a QuantizeLinear or DequantizeLinear.
 
     Returns:
@@ -339,9 +325,7 @@ def type_ends(dtype: ir.DataType) -> tuple[int, int]:
     return smallest, smallest + 2**dtype.bitwidth - 1
 
 
-def weight_grid(
-    weights: NDArray[np.floating], axis: int | None, scales: Iterable[NDArray[np.float32]] = ()
-) -> NDArray[np.float32] | None:
+def weight_grid(weights: AnyFloats, axis: int | None, scales: Iterable[Float32s] = ()) -> Float32s | None:
     """Finds scales of which weights are whole multiples, of up to 127, so that INT8 keeps them as they are.
 
     It does not matter what made the weights: pairs of any kind, movements and products of constants, or an
@@ -379,17 +363,17 @@ def weight_grid(
     return np.broadcast_to(found, (len(rows),)).copy() if axis is not None else found.reshape(())
 
 
-def _near(rows: NDArray[np.floating], scale: NDArray[np.floating]) -> NDArray[np.bool_]:
+def _near(rows: AnyFloats, scale: AnyFloats) -> Flags:
     """True for each row whose values are whole multiples; scales have the shape (rows, 1) or (1, 1)."""
     with np.errstate(all="ignore"):
         steps = rows / np.where(scale < np.finfo(np.float32).tiny, np.nan, scale)
         whole = np.rint(steps)
         near = (np.abs(steps - whole) <= _NEAR) & (whole >= LOWEST) & (whole <= HIGHEST)
-    fitting: NDArray[np.bool_] = (near | (rows == 0)).all(axis=1)
+    fitting: Flags = (near | (rows == 0)).all(axis=1)
     return fitting
 
 
-def _greatest_step(rows: NDArray[np.floating], ends: NDArray[np.floating]) -> NDArray[np.float32] | None:
+def _greatest_step(rows: AnyFloats, ends: AnyFloats) -> Float32s | None:
     """The greatest scale of each row of which all its values are multiples; None where a row has none.
 
     Args:
@@ -411,7 +395,7 @@ def _greatest_step(rows: NDArray[np.floating], ends: NDArray[np.floating]) -> ND
     return None
 
 
-def quantized_values(node: ir.Node, weights: NDArray[Any]) -> NDArray[np.int64]:
+def quantized_values(node: ir.Node, weights: Array) -> Ints:
     """Quantizes a constant as a QuantizeLinear does.
 
     Args:
@@ -433,13 +417,11 @@ def quantized_values(node: ir.Node, weights: NDArray[Any]) -> NDArray[np.int64]:
         raise ModelError(f"a scale of node '{node.name}' is 0, and its weights are not")
     with np.errstate(over="ignore"):  # a quotient beyond float32 is clipped as any other
         whole = np.rint(values / np.where(scales == 0, np.float32(1), scales)).astype(np.float64) + points
-    clipped: NDArray[np.int64] = np.clip(np.nan_to_num(whole), smallest, largest).astype(np.int64)
+    clipped: Ints = np.clip(np.nan_to_num(whole), smallest, largest).astype(np.int64)
     return clipped.reshape(weights.shape)
 
 
-def float_values(
-    node: ir.Node, stored: NDArray[Any], scale: NDArray[np.floating], zero_point: NDArray[np.integer]
-) -> NDArray[np.float32]:
+def float_values(node: ir.Node, stored: Array, scale: AnyFloats, zero_point: NDArray[np.integer]) -> Float32s:
     """Dequantizes a constant.
 
     Args:
@@ -455,11 +437,11 @@ def float_values(
         ModelError: The scales do not fit the shape.
     """
     scales, points = (_spread(node, one.astype(np.float32), stored.shape) for one in (scale, zero_point))
-    values: NDArray[np.float32] = ((stored.astype(np.float32) - points) * scales).astype(np.float32)
+    values: Float32s = ((stored.astype(np.float32) - points) * scales).astype(np.float32)
     return values.reshape(stored.shape)
 
 
-def _spread(node: ir.Node, numbers: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+def _spread(node: ir.Node, numbers: Array, shape: tuple[int, ...]) -> Array:
     """Flat numbers, one, or one per channel or per block, in a shape that broadcasts against ``shape``."""
     if numbers.size == 1:
         return numbers

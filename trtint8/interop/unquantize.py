@@ -18,6 +18,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx_ir.passes import common
 
+from calibrators.data.feeds import AnyFloats
 from calibrators.errors import ModelError
 from calibrators.operators import Values, operator_of
 from calibrators.tables.table import CalibrationTable
@@ -31,7 +32,6 @@ from trtint8.interop.pairs import (
     input_at,
     integer_ends,
     is_quantized_constant,
-    made_by,
     parameters,
     quantized_type,
     quantized_values,
@@ -41,6 +41,7 @@ from trtint8.models.graph import (
     add_initializer,
     constant_input,
     is_constant,
+    made_by,
     nodes_inside,
     read_constant,
     run_passes,
@@ -272,7 +273,7 @@ class _Unquantizer:
         self._bounds.follow(node)
         return made
 
-    def _constant(self, name: str, number: NDArray[np.floating] | float) -> ir.Value:
+    def _constant(self, name: str, number: AnyFloats | float) -> ir.Value:
         return add_initializer(self._graph, take_name(name, self._names), np.asarray(number, np.float32))
 
     def _read_input(self, node: ir.Node, source: ir.Value) -> None:

@@ -15,9 +15,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import Message
-from numpy.typing import NDArray
 from onnx import helper
 
+from calibrators.data.feeds import Array
 from calibrators.errors import ModelError, counted
 from calibrators.host.plan import names_read
 from calibrators.operators import operator_of
@@ -264,7 +264,7 @@ def check_weights(graph_model: ir.Model, name: str) -> None:
                 )
 
 
-def _not_numbers(array: NDArray[Any], is_layer: bool, is_weight: bool) -> str:
+def _not_numbers(array: Array, is_layer: bool, is_weight: bool) -> str:
     """How many values of an array are none to compute with, in words; nothing where all are."""
     with np.errstate(all="ignore"):
         # Finite sums are of finite numbers, and are found faster.

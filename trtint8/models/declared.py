@@ -17,7 +17,7 @@ from calibrators.checks import warn_user
 from calibrators.errors import ModelError
 from calibrators.host.weights import LightModel
 from calibrators.operators import Values, operator_of
-from trtint8.models.graph import as_model_errors, graph_values, message_graphs
+from trtint8.models.graph import as_model_errors, graph_values, made_by, message_graphs
 
 
 def infer_types(message: onnx.ModelProto) -> onnx.ModelProto | None:
@@ -150,7 +150,7 @@ def hides_scores(value: ir.Value) -> bool:
 
 
 def _is_convolved(value: ir.Value | None) -> bool:
-    node = value.producer() if value is not None else None
+    node = made_by(value)
     return node is not None and operator_of(node).is_convolution
 
 

@@ -19,8 +19,8 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import onnx
 import onnx_ir as ir
-from numpy.typing import NDArray
 
+from calibrators.data.feeds import Array
 from calibrators.errors import ModelError, TrtInt8Error, cause_in_words
 from calibrators.operators import operator_of
 
@@ -30,7 +30,7 @@ def is_constant(value: ir.Value | None) -> bool:
     return value is not None and ir.convenience.get_const_tensor(value) is not None
 
 
-def read_constant(value: ir.Value | None) -> NDArray[Any] | None:
+def read_constant(value: ir.Value | None) -> Array | None:
     """The contents of a constant.
 
     Args:
@@ -134,7 +134,7 @@ def take_room(graph: ir.Graph, name: str | None, size: int) -> None:
         graph.meta[_KEY] -= size
 
 
-def add_initializer(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
+def add_initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
     """Adds a constant to a graph.
 
     Args:
@@ -229,7 +229,7 @@ def set_element_type(value: ir.Value, element_type: ir.DataType) -> None:
     value.dtype = element_type
 
 
-def constant_input(node: ir.Node, index: int) -> NDArray[Any] | None:
+def constant_input(node: ir.Node, index: int) -> Array | None:
     """The value of a node's input.
 
     Args:
@@ -242,7 +242,7 @@ def constant_input(node: ir.Node, index: int) -> NDArray[Any] | None:
     return read_constant(node.inputs[index]) if index < len(node.inputs) else None
 
 
-def set_constant_input(node: ir.Node, index: int, array: NDArray[Any], taken: set[str] | None = None) -> None:
+def set_constant_input(node: ir.Node, index: int, array: Array, taken: set[str] | None = None) -> None:
     """Gives one input of one node a new constant value.
 
     An initializer that nothing else reads keeps its name. One that others read as well is not changed, and
@@ -430,6 +430,20 @@ def message_containers(message: onnx.ModelProto) -> Iterator[onnx.GraphProto | o
     containers: tuple[onnx.GraphProto | onnx.FunctionProto, ...] = (message.graph, *message.functions)
     for container in containers:
         yield from message_graphs(container)
+
+
+def made_by(value: ir.Value | None, *operators: str) -> ir.Node | None:
+    """The node that computes a value.
+
+    Args:
+        value: A value, or None where a node leaves out an optional input.
+        operators: The operators that count; none for all.
+
+    Returns:
+        The node; None where there is none, or it has another operator.
+    """
+    node = None if value is None else value.producer()
+    return node if node is not None and (not operators or node.op_type in operators) else None
 
 
 def values_read(node: ir.Node) -> Iterator[ir.Value]:

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
+from calibrators.data.feeds import Array, Float32s
 from trtint8.models.graph import add_initializer, may_be_float, take_name, value_names, values_read
 from trtint8.models.shapes import open_shape
 
@@ -85,7 +85,7 @@ class Term:
 
 
 #: What a node reads: a tensor, or a constant. Numbers of Python are float32, and lists of them int64.
-Operand: TypeAlias = Term | ir.Value | float | list[int] | NDArray[Any] | np.generic | None
+Operand: TypeAlias = Term | ir.Value | float | list[int] | Array | np.generic | None
 
 
 class GraphWriter:
@@ -154,7 +154,7 @@ class GraphWriter:
         is_number = not isinstance(operand, np.generic) and isinstance(operand, float | int)
         return self.constant(np.float32(operand) if is_number else np.asarray(operand))
 
-    def constant(self, array: NDArray[Any] | np.generic) -> ir.Value:
+    def constant(self, array: Array | np.generic) -> ir.Value:
         """A constant; equal small ones are the same value."""
         array = np.asarray(array)
         if array.size > 64:
@@ -164,7 +164,7 @@ class GraphWriter:
             self._constants[key] = add_initializer(self.graph, self._new_name("constant"), array)
         return self._constants[key]
 
-    def weights(self, compute: Callable[[], NDArray[np.float32]], shape: Sequence[int]) -> ir.Value:
+    def weights(self, compute: Callable[[], Float32s], shape: Sequence[int]) -> ir.Value:
         """A float32 constant that is computed when the model is opened, so that memory is free until then.
 
         Args:

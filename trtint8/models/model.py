@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,11 +19,11 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError, EncodeError
-from numpy.typing import NDArray
 from onnx_ir.passes import common
 
 from calibrators import records
-from calibrators.checks import check_ending, refuse_empty_path, warn_user
+from calibrators.checks import PATH_TYPES, FilePath, check_ending, refuse_empty_path, warn_user
+from calibrators.data.feeds import NamedArrays
 from calibrators.data.inputs import CalibratedInputs, InputSpec, OpenShape
 from calibrators.errors import Argument, ModelError, advice, enumerated
 from calibrators.files import is_file, is_folder, kind_by_ending
@@ -169,7 +168,7 @@ def has_pairs(graph_model: ir.Model) -> bool:
 
 
 #: The forms in which a model may be given: a path, the serialized model, the message, or what was checked.
-ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto | Model
+ModelSource = FilePath | bytes | onnx.ModelProto | Model
 
 
 @pause_garbage_collection()
@@ -192,7 +191,7 @@ def load_model(source: ModelSource) -> Model:
         return _checked(_parsed("model", lambda: LightModel.parse(source.SerializeToString())), "model", None)
     if isinstance(source, bytes):
         return _checked(_parsed("model", lambda: LightModel.parse(source)), "model", None)
-    if not isinstance(source, (str, os.PathLike)):
+    if not isinstance(source, PATH_TYPES):
         raise ModelError(
             f"cannot take a model from a {type(source).__name__}; give the path of an ONNX file, the "
             "serialized model or a ModelProto"
@@ -493,7 +492,7 @@ def _from_light(light: LightModel, stored: StoredTensors) -> ir.Model:
     return graph_model
 
 
-def _join_same(graph: ir.Graph, weights: Mapping[str, NDArray[Any]]) -> None:
+def _join_same(graph: ir.Graph, weights: NamedArrays) -> None:
     """Lets the first of the constants that have the same memory take the place of all."""
     first: dict[tuple[Any, ...], ir.Value] = {}
     for name, values in weights.items():
@@ -652,7 +651,7 @@ def _properties_ahead(source: ModelSource) -> tuple[Mapping[str, str], str]:
             entries = source.metadata_props
         elif isinstance(source, bytes):
             entries = list(properties(io.BytesIO(source)))
-        elif isinstance(source, (str, os.PathLike)) and is_file(source):
+        elif isinstance(source, PATH_TYPES) and is_file(source):
             name = Path(source).name
             with records.reading(f"the model '{name}'", ModelError), records.open_file(source) as stream:
                 entries = list(properties(stream))
@@ -688,12 +687,12 @@ def forget_origin(graph_model: ir.Model) -> None:
 _SUFFIX = ".onnx"
 
 
-def names_model(path: str | os.PathLike[str]) -> bool:
+def names_model(path: FilePath) -> bool:
     """Whether a file's name is that of a model; where either is given, every other file is an engine."""
     return Path(path).suffix.lower() == _SUFFIX
 
 
-def check_model_name(path: str | os.PathLike[str]) -> Path:
+def check_model_name(path: FilePath) -> Path:
     """Refuses a name for a model by which it would be taken for an engine, before any work is done for it.
 
     Raises:

@@ -7,15 +7,14 @@ Products of integers may lack the zero point of their weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
-from numpy.typing import NDArray
 from onnx import helper
 
 from calibrators.checks import warn_user
+from calibrators.data.feeds import Array
 from calibrators.errors import ModelError
 from calibrators.operators import RUNTIME_DOMAINS, operator_of
 from trtint8.models.declared import clear_new_names, declare_shapes, names_to_keep
@@ -371,7 +370,7 @@ def _scaled(activation: str) -> _Mend:
     return write
 
 
-def _constant(node: ir.Node, new: Replacement, values: NDArray[Any] | float) -> ir.Value:
+def _constant(node: ir.Node, new: Replacement, values: Array | float) -> ir.Value:
     """A constant of the type that a node reads."""
     dtype = (node.inputs[0].dtype if node.inputs[0] is not None else None) or ir.DataType.FLOAT
     return new.op("Constant", value=ir.tensor(np.asarray(values, dtype.numpy())))

@@ -28,6 +28,8 @@ import onnx_ir as ir
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
+from calibrators.checks import FilePath
+from calibrators.data.feeds import Array, NamedArrays
 from calibrators.errors import ModelError
 from calibrators.files import temporary_folder, write_atomically, written_together
 from calibrators.host.session import map_arrays
@@ -85,7 +87,7 @@ def fits_message(graph_model: ir.Model) -> bool:
 
 
 @pause_garbage_collection()
-def save_model(graph_model: ir.Model, path: str | os.PathLike[str]) -> Path:
+def save_model(graph_model: ir.Model, path: FilePath) -> Path:
     """Writes a model atomically; where it exceeds 2 GiB, its weights go to ``<path>.data`` beside it.
 
     Args:
@@ -262,7 +264,7 @@ class StoredTensors:
         files: The files.
     """
 
-    weights: Mapping[str, NDArray[Any]]
+    weights: NamedArrays
     others: tuple[tuple[onnx.TensorProto, NDArray[np.uint8]], ...]
     files: tuple[Path, ...]
 
@@ -305,7 +307,7 @@ def check_stored_tensors(light: LightModel, name: str, path: Path | None) -> Sto
 
 
 def _read_stored(light: LightModel, name: str, files: _Files) -> StoredTensors:
-    weights: dict[str, NDArray[Any]] = {}
+    weights: dict[str, Array] = {}
     others: list[tuple[onnx.TensorProto, NDArray[np.uint8]]] = []
     for tensor, is_weight in _tensors(light.message, name):
         if is_weight and tensor.name in light.weights:

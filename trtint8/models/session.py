@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from calibrators.checks import warn_user
-from calibrators.data.feeds import FeedDict, batch_rows, pieces
+from calibrators.data.feeds import Array, FeedDict, batch_rows, pieces
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.host.session import (
     available_threads,
@@ -78,7 +77,7 @@ class ModelSession:
 
     def run(
         self, feed: FeedDict, names: Sequence[str] | None = None, stoppable: StoppableRuns | None = None
-    ) -> list[NDArray[Any]]:
+    ) -> list[Array]:
         """Runs the model on a batch, or on one sample after another where it takes no more.
 
         Args:
@@ -97,8 +96,8 @@ class ModelSession:
         """
         options = stoppable.options if stoppable else silent_options()
 
-        def run(part: FeedDict) -> list[NDArray[Any]]:
-            outputs: list[NDArray[Any]] = self.session.run(names, part, options)
+        def run(part: FeedDict) -> list[Array]:
+            outputs: list[Array] = self.session.run(names, part, options)
             return outputs
 
         rows = batch_rows(feed) or 1
@@ -120,7 +119,7 @@ class ModelSession:
             raise CalibrationDataError(f"the model fails on a batch: {first_line(error)}") from error
 
 
-def _joined(parts: Sequence[Sequence[NDArray[Any]]]) -> list[NDArray[Any]]:
+def _joined(parts: Sequence[Sequence[Array]]) -> list[Array]:
     """The outputs for a batch that was run in parts."""
     return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
 

@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx
 import onnx_ir as ir
-from numpy.typing import NDArray
 from onnx import helper
 
+from calibrators.data.feeds import Array, NamedArrays
 from calibrators.data.inputs import OpenShape, fitting_batch_size
 from calibrators.host.plan import BYTES_PER_PART
 from calibrators.operators import Product, operator_of
@@ -81,15 +81,13 @@ class StaticShapes:
             return known
         return self._computed[0].get(value.name or "", known)
 
-    def integers_of(self, value: ir.Value | None) -> NDArray[Any] | None:
+    def integers_of(self, value: ir.Value | None) -> Array | None:
         """The values of a tensor, where they are few and computed from shapes and constants alone."""
         return None if value is None else self._computed[1].get(value.name or "")
 
     @cached_property
-    def _computed(self) -> tuple[dict[str, _Sizes], dict[str, NDArray[Any]]]:
-        kept: dict[Any, tuple[dict[str, _Sizes], dict[str, NDArray[Any]]]] = self._model.meta.setdefault(
-            _KEPT, {}
-        )
+    def _computed(self) -> tuple[dict[str, _Sizes], dict[str, Array]]:
+        kept: dict[Any, tuple[dict[str, _Sizes], dict[str, Array]]] = self._model.meta.setdefault(_KEPT, {})
         key = tuple(sorted(self._inputs.items()))
         if key not in kept:
             kept[key] = _Computation(self._model, self._inputs).run()
@@ -102,9 +100,9 @@ class _Computation:
     def __init__(self, model: ir.Model, inputs: Mapping[str, _Sizes]) -> None:
         self._graph, self._opset, self._inputs = model.graph, model.opset_imports.get("", 1), inputs
         self._shapes: dict[str, _Sizes] = {}
-        self._values: dict[str, NDArray[Any]] = {}
+        self._values: dict[str, Array] = {}
 
-    def run(self) -> tuple[dict[str, _Sizes], dict[str, NDArray[Any]]]:
+    def run(self) -> tuple[dict[str, _Sizes], dict[str, Array]]:
         """The sizes of all tensors of known rank, and the values of some, by name."""
         for value in self._graph.inputs:
             sizes = self._inputs.get(value.name or "", declared_sizes(value))
@@ -127,7 +125,7 @@ class _Computation:
             if value.name and sizes is not None:
                 self._shapes[value.name] = sizes
 
-    def _evaluate(self, node: ir.Node) -> NDArray[Any] | None:
+    def _evaluate(self, node: ir.Node) -> Array | None:
         """The values of a node's output, where they are few and follow from known ones."""
         if node.domain != "" or len(node.outputs) != 1 or holds_graphs(node):
             return None
@@ -165,7 +163,7 @@ class _Computation:
     def _shape(self, value: ir.Value | None) -> _Sizes | None:
         return self._shapes.get(value.name or "", declared_sizes(value)) if value is not None else None
 
-    def _value(self, value: ir.Value) -> NDArray[Any] | None:
+    def _value(self, value: ir.Value) -> Array | None:
         tensor = ir.convenience.get_const_tensor(value) if is_constant(value) else None
         if tensor is not None:
             return read_constant(value) if tensor.size <= FEW else None
@@ -298,7 +296,7 @@ class FittingBatchSize:
         """The size for all samples, or, where there is none, this object, which tells it from a sample."""
         return self.for_all or self
 
-    def __call__(self, feed: Mapping[str, NDArray[Any]]) -> int:
+    def __call__(self, feed: NamedArrays) -> int:
         """The size for samples of the shapes in a feed.
 
         Args:

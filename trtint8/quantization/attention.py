@@ -8,11 +8,12 @@ kernels that store the matrix of all queries and keys, so it is quantized whole 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from calibrators.data.inputs import InputShapes
 from calibrators.operators import operator_of
 from trtint8.models.graph import is_along_last_axis, is_constant
 from trtint8.models.shapes import StaticShapes, declared_sizes
@@ -85,7 +86,7 @@ class Attention:
         return None
 
 
-def find_attentions(model: ir.Model, largest: Mapping[str, Sequence[int]] | None = None) -> list[Attention]:
+def find_attentions(model: ir.Model, largest: InputShapes | None = None) -> list[Attention]:
     """Finds the attentions that TensorRT runs as one kernel in floating point.
 
     Recognized are all that are made of MatMul, Softmax along the last axis and MatMul, with scales before or
@@ -116,7 +117,7 @@ def _is_softmax(node: ir.Node) -> bool:
     return node.domain == "" and node.op_type == "Softmax" and is_along_last_axis(node)
 
 
-def _closed(model: ir.Model, largest: Mapping[str, Sequence[int]], size: int) -> dict[str, Sequence[int]]:
+def _closed(model: ir.Model, largest: InputShapes, size: int) -> dict[str, Sequence[int]]:
     """The shapes of the inputs with one size in place of all that are open."""
     declared = {value.name or "": declared_sizes(value) for value in model.graph.inputs}
     closed = {

@@ -15,18 +15,18 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrators.checks import check_choice
+from calibrators.data.feeds import AnyFloats, Array, Float32s
 from calibrators.data.inputs import shape_text
 from calibrators.errors import UnsupportedError
 from calibrators.tables.choice import QMAX
 
 
-def quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray[Any]:
+def quantize(values: AnyFloats, config: TensorQuantConfig) -> Array:
     """The integers that represent values: clip(round(x / scale) + offset).
 
     They lie between ``quant_min`` and ``quant_max``, and are int32 where that holds both. The quotient is
@@ -36,14 +36,14 @@ def quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray
     return integers if config.quant_max > np.iinfo(np.int32).max else integers.astype(np.int32)
 
 
-def fake_quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray[np.float32]:
+def fake_quantize(values: AnyFloats, config: TensorQuantConfig) -> Float32s:
     """Quantizes values and dequantizes the integers: the values as a quantized network computes with them."""
     integers = _integers(values, config)
     integers *= _scale(values.shape, config)
     return integers.astype(np.float32, copy=False)
 
 
-def _integers(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray[np.floating]:
+def _integers(values: AnyFloats, config: TensorQuantConfig) -> AnyFloats:
     """:func:`quantize` without the offset, as floats that hold all integers of the config."""
     scale, values = _scale(values.shape, config), values.astype(np.float32, copy=False)
     quotients = values * (np.float32(1) / scale) if config.inverse else values / scale
@@ -57,7 +57,7 @@ def _integers(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArra
     return integers
 
 
-def _scale(shape: tuple[int, ...], config: TensorQuantConfig) -> NDArray[np.float32]:
+def _scale(shape: tuple[int, ...], config: TensorQuantConfig) -> Float32s:
     """The scale, shaped to broadcast against a tensor of ``shape``."""
     if config.scale is None:
         raise UnsupportedError(f"the tensor is '{config.state.value}' and has no scale yet")
@@ -72,9 +72,6 @@ def _scale(shape: tuple[int, ...], config: TensorQuantConfig) -> NDArray[np.floa
     broadcast = [1] * len(shape)
     broadcast[axis] = -1
     return config.scale.reshape(broadcast)
-
-
-_Floats = NDArray[np.floating]
 
 
 class Rounding(Enum):
@@ -92,7 +89,7 @@ class Rounding(Enum):
     """To the next larger integer, however near the one below is."""
 
 
-def round_values(values: _Floats, rounding: Rounding) -> _Floats:
+def round_values(values: AnyFloats, rounding: Rounding) -> AnyFloats:
     """Rounds to integers.
 
     Args:
@@ -105,7 +102,7 @@ def round_values(values: _Floats, rounding: Rounding) -> _Floats:
     return _FUNCTIONS[rounding](values)
 
 
-def _half_up(values: _Floats) -> _Floats:
+def _half_up(values: AnyFloats) -> AnyFloats:
     # floor(x + 0.5) is wrong where the sum itself rounds, as for the largest number below 0.5.
     floor = np.floor(values)
     with np.errstate(invalid="ignore"):  # infinite values have no fraction
@@ -113,7 +110,7 @@ def _half_up(values: _Floats) -> _Floats:
     return np.where(fraction >= 0.5, floor + 1, floor).astype(values.dtype)
 
 
-_FUNCTIONS: dict[Rounding, Callable[[_Floats], _Floats]] = {
+_FUNCTIONS: dict[Rounding, Callable[[AnyFloats], AnyFloats]] = {
     Rounding.HALF_EVEN: np.rint,
     Rounding.HALF_UP: _half_up,
     Rounding.HALF_DOWN: lambda values: -_half_up(-values),
@@ -204,7 +201,7 @@ class TensorQuantConfig:
     rounding: Rounding = Rounding.HALF_EVEN
     quant_min: int = -128
     state: State = State.INITIAL
-    scale: NDArray[np.float32] | None = None
+    scale: Float32s | None = None
     quant_max: int = QMAX
     symmetric: bool = True
     inverse: bool = False
@@ -243,7 +240,7 @@ class TensorQuantConfig:
             raise UnsupportedError(f"a scale of {self.scale} is no power of two, which the config asks for")
 
     @property
-    def ends(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def ends(self) -> tuple[Float32s, Float32s]:
         """The smallest value and the largest that integers represent, of the shape of the scale.
 
         Raises:
@@ -276,7 +273,7 @@ class TensorQuantConfig:
         """
         return dataclasses.replace(self, axis=axis)
 
-    def with_scale(self, scale: NDArray[np.float32] | np.float32 | float) -> TensorQuantConfig:
+    def with_scale(self, scale: Float32s | np.float32 | float) -> TensorQuantConfig:
         """The same config with a scale: activated, or passive as it was.
 
         Args:
@@ -291,7 +288,7 @@ class TensorQuantConfig:
             raise UnsupportedError(f"a tensor in the state '{self.state.value}' takes no scale")
         return dataclasses.replace(self, state=scaled, scale=np.asarray(scale, np.float32))
 
-    def with_amax(self, amax: NDArray[np.floating] | float) -> TensorQuantConfig:
+    def with_amax(self, amax: AnyFloats | float) -> TensorQuantConfig:
         """The same config with the scale of a range that is the same on both sides; activated.
 
         Args:
@@ -303,7 +300,7 @@ class TensorQuantConfig:
         """
         return self.with_scale(self._scale_of(np.asarray(amax, np.float64) / self.quant_max))
 
-    def _scale_of(self, step: NDArray[np.floating] | float) -> NDArray[np.float32]:
+    def _scale_of(self, step: AnyFloats | float) -> Float32s:
         """The scale of which a step is at least as large; 1 where it is 0."""
         scale = np.where(np.asarray(step) == 0, 1.0, np.maximum(step, SMALLEST_SCALE))
         if self.power_of_two:

@@ -20,14 +20,14 @@ import functools
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import onnx
 import onnx_ir as ir
-from numpy.typing import NDArray
 from onnx_ir.passes import common
 
 from calibrators.checks import warn_user
+from calibrators.data.feeds import Array
 from calibrators.errors import Argument, advice, counted, enumerated
 from calibrators.operators import Product, operator_of
 from trtint8.models.graph import (
@@ -541,7 +541,7 @@ def _with_inexact_scales(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]
             yield value.name or ""
 
 
-def _constant_fits(node: ir.Node, index: int, array: NDArray[Any]) -> bool:
+def _constant_fits(node: ir.Node, index: int, array: Array) -> bool:
     """Whether FP16 can hold the constant that a node has as one of its inputs."""
     if not within_range(array):
         return False

@@ -17,14 +17,14 @@ import math
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.data.feeds import AnyFloats, Array, Float32s
 from calibrators.operators import Values, operator_of
-from trtint8.models.graph import constant_input, read_constant
+from trtint8.models.graph import constant_input, made_by, read_constant
 
 #: Element types to the largest magnitude of their numbers, where FP16 has it.
 _OF_TYPES = {ir.DataType.BOOL: 1.0, ir.DataType.INT8: 128.0, ir.DataType.UINT8: 255.0}
@@ -200,13 +200,13 @@ def _of_product(node: ir.Node, sizes: _Sizes) -> float | None:
     return product + bias
 
 
-def _weights(value: ir.Value | None) -> NDArray[np.floating] | None:
+def _weights(value: ir.Value | None) -> AnyFloats | None:
     """The magnitudes of constant weights that a layer reads as they are or through a Q/DQ pair, or more."""
     array = read_constant(value)
     if array is not None:
         return np.asarray(np.abs(array))
-    dequantize = value.producer() if value is not None else None
-    if dequantize is None or dequantize.op_type != "DequantizeLinear":
+    dequantize = made_by(value, "DequantizeLinear")
+    if dequantize is None:
         return None
     scale, source = read_constant(dequantize.inputs[1]), dequantize.inputs[0]
     if scale is None or source is None:
@@ -222,7 +222,7 @@ def _weights(value: ir.Value | None) -> NDArray[np.floating] | None:
     return None if rounded is None else np.abs(rounded) + largest / 2
 
 
-def _sum_of_weights(node: ir.Node, weights: NDArray[np.floating]) -> float:
+def _sum_of_weights(node: ir.Node, weights: AnyFloats) -> float:
     """The largest sum of the magnitudes of the weights that make one element of what a layer gives out."""
     if node.op_type == "Conv":
         return _largest_sum(weights, range(1, weights.ndim))
@@ -234,7 +234,7 @@ def _sum_of_weights(node: ir.Node, weights: NDArray[np.floating]) -> float:
     return _largest_sum(weights, (max(0, weights.ndim - 2),))
 
 
-def _largest_sum(magnitudes: NDArray[np.floating], axes: Iterable[int]) -> float:
+def _largest_sum(magnitudes: AnyFloats, axes: Iterable[int]) -> float:
     return float(magnitudes.sum(axis=tuple(axes), dtype=np.float64).max(initial=0.0))
 
 
@@ -321,12 +321,12 @@ SMALLEST_NORMAL = float(np.finfo(np.float16).smallest_normal)
 _LARGEST_ERROR = 0.01
 
 
-def within_range(array: NDArray[Any]) -> bool:
+def within_range(array: Array) -> bool:
     """Whether no finite number of an array is beyond the largest FP16 number; infinity is in FP16, too."""
     return bool(np.abs(array[np.isfinite(array)]).max(initial=0.0) <= LARGEST)
 
 
-def loses_little(array: NDArray[Any]) -> bool:
+def loses_little(array: Array) -> bool:
     """Whether an array is about the same in FP16, whose range it is within."""
     exact = array[np.isfinite(array)].astype(np.float32)
     return _relative_error(exact, exact.astype(np.float16).astype(np.float32)) <= _LARGEST_ERROR
@@ -342,7 +342,7 @@ def scale_fits(node: ir.Node) -> bool:
     return within_range(exact) and _relative_error(exact, round_scale(exact)) <= _LARGEST_ERROR
 
 
-def round_scale(scale: NDArray[np.floating]) -> NDArray[np.float32]:
+def round_scale(scale: AnyFloats) -> Float32s:
     """Rounds scales up to FP16 numbers, so that no range becomes narrower and no scale becomes zero.
 
     Args:
@@ -357,7 +357,7 @@ def round_scale(scale: NDArray[np.floating]) -> NDArray[np.float32]:
     return np.asarray(up, np.float32)
 
 
-def _relative_error(exact: NDArray[np.float32], rounded: NDArray[np.float32]) -> float:
+def _relative_error(exact: Float32s, rounded: Float32s) -> float:
     """The root of the squared error over the sum of squares; 0 for zeros."""
     largest = float(np.abs(exact).max(initial=0.0))
     if largest == 0:

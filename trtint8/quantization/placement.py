@@ -14,6 +14,7 @@ from typing import Literal
 import onnx_ir as ir
 
 from calibrators.checks import several
+from calibrators.data.inputs import InputShapes
 from calibrators.errors import Argument, ModelError, counted, enumerated, titled
 from calibrators.operators import OPERATORS, Operator, Product, operator_named, operator_of
 from trtint8.models.graph import (
@@ -188,11 +189,11 @@ def place(
     model: ir.Model,
     keep_float: Sequence[str] = (),
     target: Target = DEFAULT,
-    largest: Mapping[str, Sequence[int]] | None = None,
+    largest: InputShapes | None = None,
     *,
     float16: bool = False,
     keep_int8: Sequence[str] = (),
-    optimal: Mapping[str, Sequence[int]] | None = None,
+    optimal: InputShapes | None = None,
     slower: Collection[str] = (),
 ) -> Placement:
     """Decides which edges of a prepared model get Q/DQ pairs.
@@ -283,7 +284,7 @@ class _Placer:
         self,
         costs: Sequence[KernelCosts],
         forced: Collection[str],
-        sizes: Mapping[str, Sequence[int]] | None,
+        sizes: InputShapes | None,
     ) -> None:
         """Leaves layers in float that are estimated to be slower in INT8 than in FP16."""
         weighted = [node for node in self.model.graph if operator_of(node).is_weighted]

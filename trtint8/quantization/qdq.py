@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.checks import warn_user
+from calibrators.data.feeds import AnyFloats, Array, Float32s
 from calibrators.errors import Argument, ModelError, enumerated
 from calibrators.tables.choice import QMAX
 from trtint8.models.garbage_collection import pause_garbage_collection
@@ -23,7 +23,7 @@ _BLOCK = 1 << 18
 
 #: Name of a weight that was quantized before, and the axis of its channels or None for one scale, to its
 #: scales of shape (channels,) or ().
-WeightScales = Mapping[tuple[str, int | None], NDArray[np.float32]]
+WeightScales = Mapping[tuple[str, int | None], Float32s]
 
 
 @pause_garbage_collection()
@@ -108,7 +108,7 @@ def activation_scales(placement: Placement, amax: Mapping[str, float]) -> dict[s
     }
 
 
-def weight_scale(weights: NDArray[np.floating], axis: int | None) -> NDArray[np.float32]:
+def weight_scale(weights: AnyFloats, axis: int | None) -> Float32s:
     """The scales of weights: max |w| / 127, per channel or for the whole tensor.
 
     Args:
@@ -125,7 +125,7 @@ def weight_scale(weights: NDArray[np.floating], axis: int | None) -> NDArray[np.
     return np.asarray(scale, np.float32)
 
 
-def rounded_weights(placement: Placement, edge: Edge, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+def rounded_weights(placement: Placement, edge: Edge, weights: Float32s) -> Float32s:
     """Quantizes constant weights and dequantizes them again.
 
     Args:
@@ -153,14 +153,14 @@ def rounded_weights(placement: Placement, edge: Edge, weights: NDArray[np.float3
     return rounded
 
 
-def read_weights(node: ir.Node, edge: Edge) -> NDArray[Any]:
+def read_weights(node: ir.Node, edge: Edge) -> Array:
     """The constant weights that a node reads through an edge of a placement."""
     weights = read_constant(node.inputs[edge.index])
     assert weights is not None, f"the placement calls '{edge.tensor}' a weight"
     return weights
 
 
-def _check_finite(scale: NDArray[np.float32], edge: Edge) -> None:
+def _check_finite(scale: Float32s, edge: Edge) -> None:
     if not np.isfinite(scale).all():
         raise ModelError(
             f"the weights '{edge.tensor}' of node '{edge.node}' hold NaN or infinity; correct them, or keep "
@@ -197,7 +197,7 @@ class PairWriter:
         self._node_names = {name for name in self.nodes if name}
         self._pairs: dict[tuple[str, int | None], ir.Value] = {}
 
-    def quantize(self, edge: Edge, scale: NDArray[np.float32] | np.float32) -> None:
+    def quantize(self, edge: Edge, scale: Float32s | np.float32) -> None:
         """Lets a node read a pair with this scale."""
         node = self.nodes[edge.node]
         key = (edge.tensor, edge.axis)
@@ -216,9 +216,7 @@ class PairWriter:
         if lacks_kernel_shape(node):
             node.attributes.add(ir.AttrInt64s("kernel_shape", weights[2:]))
 
-    def _insert_pair(
-        self, value: ir.Value, scale: NDArray[np.float32], axis: int | None, reader: ir.Node
-    ) -> ir.Value:
+    def _insert_pair(self, value: ir.Value, scale: Float32s, axis: int | None, reader: ir.Node) -> ir.Value:
         name = value.name or ""
         parameters = [
             self._initializer(scale_name(name), scale),

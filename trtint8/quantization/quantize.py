@@ -22,10 +22,12 @@ from numpy.typing import NDArray
 from onnx_ir.passes import common
 
 from calibrators.checks import warn_user
+from calibrators.data.feeds import AnyFloats, Float32s, Floats, Ints
+from calibrators.data.inputs import InputShapes
 from calibrators.errors import Argument, ModelError
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.graph import add_initializer, graph_values, read_constant, take_name, value_names
+from trtint8.models.graph import add_initializer, graph_values, made_by, read_constant, take_name, value_names
 from trtint8.models.model import Model, record_calibration, record_inputs, record_pairs, record_warnings
 from trtint8.models.outputs.picked import left_out_nodes
 from trtint8.quantization.float16 import Float32Cause, Float32Reason, to_float16
@@ -80,9 +82,9 @@ def undo_one_scale(model: ir.Model) -> None:
     """
     graph = model.graph
     names = value_names(graph)
-    scales: dict[Edge, NDArray[np.float32]] = {}
+    scales: dict[Edge, Float32s] = {}
     for conv in [node for node in graph if node.domain == "" and node.op_type == "Conv"]:
-        output, source = conv.outputs[0], _dequantizer(conv.inputs[1])
+        output, source = conv.outputs[0], made_by(conv.inputs[1], "DequantizeLinear")
         behind = _behind_unscaled(output)
         factor = read_constant(behind[0].inputs[1]) if behind else None
         if not behind or source is None or factor is None:
@@ -123,7 +125,7 @@ def _behind_unscaled(output: ir.Value) -> list[ir.Node]:
     return [readers[0], *product.consumers()]
 
 
-def one_scale(integers: NDArray[np.int8], scales: NDArray[np.floating], input_scale: float) -> float | None:
+def one_scale(integers: NDArray[np.int8], scales: AnyFloats, input_scale: float) -> float | None:
     """The scale by which all weights of a convolution are dequantized.
 
     Args:
@@ -152,7 +154,7 @@ class _Rewriter:
 
     def rewrite(self, conv: ir.Node) -> bool:
         """Rewrites one convolution; returns whether it did."""
-        source, weights = (_dequantizer(value) for value in conv.inputs[:2])
+        source, weights = (made_by(value, "DequantizeLinear") for value in conv.inputs[:2])
         bias = conv.inputs[2] if len(conv.inputs) > 2 else None
         addend = read_constant(bias)
         if conv.outputs[0].dtype != ir.DataType.FLOAT16 or source is None or weights is None:
@@ -173,7 +175,7 @@ class _Rewriter:
         self._finish(conv, factors.reshape(column), None if addend is None else addend.reshape(column))
         return True
 
-    def _leaves_range(self, output: ir.Value, bias: NDArray[np.floating] | None) -> bool:
+    def _leaves_range(self, output: ir.Value, bias: AnyFloats | None) -> bool:
         """Whether the output, its bias left out, was seen to come near the end of FP16's range."""
         peak = self._peaks.get(output.name or "", 0.0)
         largest_bias = 0.0 if bias is None else float(np.abs(bias.astype(np.float64)).max(initial=0))
@@ -197,7 +199,7 @@ class _Rewriter:
             self._dequantized[key] = dequantize.outputs[0]
         conv.replace_input_with(1, self._dequantized[key])
 
-    def _finish(self, conv: ir.Node, factors: NDArray[np.float64], bias: NDArray[np.floating] | None) -> None:
+    def _finish(self, conv: ir.Node, factors: Floats, bias: AnyFloats | None) -> None:
         """Multiplies a convolution's output by factors per channel and adds its bias."""
         output = conv.outputs[0]
         name, shape = output.name or "", output.shape
@@ -236,15 +238,10 @@ class _Rewriter:
         return add_initializer(self._graph, take_name(name, self._names), array)
 
 
-def _dequantizer(value: ir.Value | None) -> ir.Node | None:
-    node = value.producer() if value is not None else None
-    return node if node is not None and node.op_type == "DequantizeLinear" else None
-
-
 def _integers(dequantize: ir.Node) -> NDArray[np.int8] | None:
     """The integers of weights, where they have one scale per output channel and a pair of their own."""
-    source = dequantize.inputs[0].producer() if dequantize.inputs[0] is not None else None
-    if source is None or source.op_type != "QuantizeLinear":
+    source = made_by(dequantize.inputs[0], "QuantizeLinear")
+    if source is None:
         return None
     weights, scales = (read_constant(value) for value in source.inputs[:2])
     if weights is None or scales is None or scales.shape != weights.shape[:1]:
@@ -256,9 +253,9 @@ def _integers(dequantize: ir.Node) -> NDArray[np.int8] | None:
     return integers
 
 
-def _magnitudes(integers: NDArray[np.int8]) -> NDArray[np.int64]:
+def _magnitudes(integers: NDArray[np.int8]) -> Ints:
     """The sum of the weights' magnitudes of each output channel, of shape (output channels,)."""
-    found: NDArray[np.int64] = np.abs(integers.astype(np.int64)).reshape(len(integers), -1).sum(axis=1)
+    found: Ints = np.abs(integers.astype(np.int64)).reshape(len(integers), -1).sum(axis=1)
     return found
 
 
@@ -286,8 +283,8 @@ class QuantizeOptions:
     def place(
         self,
         prepared: Model,
-        largest: Mapping[str, Sequence[int]] | None = None,
-        optimal: Mapping[str, Sequence[int]] | None = None,
+        largest: InputShapes | None = None,
+        optimal: InputShapes | None = None,
     ) -> Placement:
         """Where Q/DQ pairs go; see :func:`trtint8.quantization.placement.place`."""
         return place(
@@ -333,8 +330,8 @@ def quantized_model(
     prepared: Model,
     table: CalibrationTable,
     options: QuantizeOptions,
-    largest: Mapping[str, Sequence[int]] | None = None,
-    optimal: Mapping[str, Sequence[int]] | None = None,
+    largest: InputShapes | None = None,
+    optimal: InputShapes | None = None,
 ) -> Quantized:
     """Puts Q/DQ pairs into a prepared model and, where asked, converts the rest to FP16.
 
@@ -376,9 +373,9 @@ def quantized_model(
 
 def _scales_of_pairs(
     graph_model: ir.Model, placement: Placement, table: CalibrationTable
-) -> tuple[dict[str, NDArray[np.float32]], dict[str, str]]:
+) -> tuple[dict[str, Float32s], dict[str, str]]:
     """The scale of every tensor that has a pair, and how its range was found."""
-    scales: dict[str, NDArray[np.float32]] = {}
+    scales: dict[str, Float32s] = {}
     for node in graph_model.graph:
         if node.op_type == "QuantizeLinear" and node.inputs[0] is not None:
             scale, name = read_constant(node.inputs[1]), node.inputs[0].name or ""
@@ -420,8 +417,8 @@ def quantize_graph(
     options: QuantizeOptions = _WHOLE,
     *,
     weight_scales: WeightScales | None = None,
-    largest: Mapping[str, Sequence[int]] | None = None,
-    optimal: Mapping[str, Sequence[int]] | None = None,
+    largest: InputShapes | None = None,
+    optimal: InputShapes | None = None,
 ) -> tuple[ir.Model, Placement]:
     """Puts Q/DQ pairs into a prepared model of any size, where TensorRT fuses them.
 

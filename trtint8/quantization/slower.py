@@ -26,8 +26,9 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from calibrators.data.inputs import InputShapes
 from calibrators.operators import Product, operator_of
-from trtint8.models.graph import is_constant
+from trtint8.models.graph import is_constant, made_by
 from trtint8.models.shapes import StaticShapes, multiply_adds
 from trtint8.quantization.operators import commutes_with_quantization
 from trtint8.quantization.targets import KernelCosts
@@ -72,7 +73,7 @@ def slower_in_int8(
     model: ir.Model,
     products: Products,
     costs: Sequence[KernelCosts],
-    sizes: Mapping[str, Sequence[int]] | None = None,
+    sizes: InputShapes | None = None,
 ) -> dict[ir.Node, str]:
     """Finds the products that are estimated to be slower in INT8.
 
@@ -102,7 +103,7 @@ class _Chooser:
         graph: KernelGraph,
         products: Products,
         costs: KernelCosts,
-        sizes: Mapping[str, Sequence[int]],
+        sizes: InputShapes,
         *,
         cached: bool,
     ) -> None:
@@ -556,7 +557,7 @@ class KernelGraph:
                 continue
             first[node] = node
             for value in node.inputs:
-                before = value.producer() if value is not None else None
+                before = made_by(value)
                 if before in first and not self._is_alone(node) and not self._is_alone(before):
                     first[find(node)] = find(before)
         return {node: find(node) for node in first}
@@ -640,7 +641,7 @@ def _scales(scores: ir.Node, context: ir.Node) -> Iterator[ir.Node]:
     pending = [*scores.inputs[:2], context.inputs[1]]
     while pending:
         value = pending.pop()
-        node = value.producer() if value is not None else None
+        node = made_by(value)
         if node is None or value is None or len(value.uses()) > 1 or value.is_graph_output():
             continue
         constant = [is_constant(operand) for operand in node.inputs]

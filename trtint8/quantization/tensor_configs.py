@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
+from calibrators.data.feeds import Float32s
 from calibrators.operators import operator_of
 from calibrators.tables.choice import QMAX, scale_of
 from trtint8.models.graph import is_constant
@@ -247,7 +247,7 @@ class JointConfigs:
             groups.setdefault(self.dominator(tensor), []).append(tensor)
         return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
-    def scaled(self, scales: Mapping[str, NDArray[np.float32]], observers: Mapping[str, str]) -> JointConfigs:
+    def scaled(self, scales: Mapping[str, Float32s], observers: Mapping[str, str]) -> JointConfigs:
         """The same groups, with scales.
 
         Args:

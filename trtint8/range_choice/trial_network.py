@@ -11,14 +11,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from threading import Lock
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from calibrators.checks import without_warnings
-from calibrators.data.feeds import FeedDict, OneSample, is_float, joined
+from calibrators.data.feeds import Array, FeedDict, Floats, OneSample, is_float, joined
 from calibrators.data.samples import Outputs
 from calibrators.errors import CalibrationDataError
 from calibrators.host.cuda_session import Cpu, Gpu, open_device
@@ -30,7 +29,7 @@ from trtint8.quantization.placement import Placement
 from trtint8.simulation.networks import Quantizer, quantized_network, scales_as_inputs
 
 #: Runs a network on a feed and gives its outputs.
-Reference: TypeAlias = Callable[[FeedDict], list[NDArray[Any]]]
+Reference: TypeAlias = Callable[[FeedDict], list[Array]]
 
 
 class TrialNetwork:
@@ -127,7 +126,7 @@ class TrialNetwork:
         """Closes the float network; it opens again where it is run again."""
         self._opening_float = None
 
-    def reference(self, feed: FeedDict) -> list[NDArray[Any]]:
+    def reference(self, feed: FeedDict) -> list[Array]:
         """The outputs of the float network, each of their parts by itself.
 
         Raises:
@@ -139,7 +138,7 @@ class TrialNetwork:
         assert self._opening_float is not None
         return self._run(self._opening_float.result(), feed)
 
-    def outputs(self, feed: FeedDict, scales: Mapping[str, np.float32]) -> list[NDArray[Any]]:
+    def outputs(self, feed: FeedDict, scales: Mapping[str, np.float32]) -> list[Array]:
         """The outputs of the quantized network, each of their parts by itself.
 
         Args:
@@ -154,14 +153,14 @@ class TrialNetwork:
         inputs = {name: np.asarray(scales[tensor]) for name, tensor in scale_inputs.items()}
         return self._run(opening.result(), {**feed, **inputs})
 
-    def _run(self, run: Reference, feed: FeedDict) -> list[NDArray[Any]]:
+    def _run(self, run: Reference, feed: FeedDict) -> list[Array]:
         try:
             outputs = run(feed)
         except Exception as error:
             raise CalibrationDataError(f"the model fails on a sample: {first_line(error)}") from error
         return self.split(outputs)
 
-    def split(self, outputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    def split(self, outputs: Sequence[Array]) -> list[Array]:
         """The outputs of a network, each of their parts by itself.
 
         Args:
@@ -240,7 +239,7 @@ class References:
         """Runs the samples before one while the caller goes on."""
         self._ahead = in_thread(self.run_until, stop)
 
-    def batch(self, start: int, stop: int) -> tuple[FeedDict, list[NDArray[Any]]]:
+    def batch(self, start: int, stop: int) -> tuple[FeedDict, list[Array]]:
         """Some samples as one feed, and the outputs of the float network for them.
 
         Args:
@@ -295,7 +294,7 @@ class References:
         return _rows(outputs, count)
 
 
-def _rows(outputs: Sequence[NDArray[Any]], count: int) -> list[Outputs]:
+def _rows(outputs: Sequence[Array], count: int) -> list[Outputs]:
     """The outputs for each sample of a batch."""
     return [[output[row : row + 1] for output in outputs] for row in range(count)]
 
@@ -317,11 +316,11 @@ class Noise:
         noise: The sum of the squares of its errors, of the same shape.
     """
 
-    signal: NDArray[np.float64]
-    noise: NDArray[np.float64]
+    signal: Floats
+    noise: Floats
 
     @classmethod
-    def of(cls, wanted: Sequence[NDArray[Any]], got: Sequence[NDArray[Any]], samples: int) -> Noise:
+    def of(cls, wanted: Sequence[Array], got: Sequence[Array], samples: int) -> Noise:
         """Compares outputs. One that is not finite or has another shape has as much noise as signal.
 
         Args:
@@ -340,7 +339,7 @@ class Noise:
         return cls(np.concatenate(signals, axis=1), np.concatenate(noises, axis=1))
 
     @property
-    def levels(self) -> NDArray[np.float64]:
+    def levels(self) -> Floats:
         """The level of the noise below the signal for each sample: minus the SQNR, in decibels.
 
         float64, shape (samples,): the mean over the outputs that have a signal, each not less than -140 dB;
@@ -379,7 +378,7 @@ class Noise:
         return float(_mean_over_outputs(signal, noise)[0])
 
 
-def _mean_over_outputs(signal: NDArray[np.float64], noise: NDArray[np.float64]) -> NDArray[np.float64]:
+def _mean_over_outputs(signal: Floats, noise: Floats) -> Floats:
     """The mean level over the outputs that have a signal, in decibels."""
     levels = _levels(signal, noise)
     known = ~np.isnan(levels)
@@ -387,13 +386,13 @@ def _mean_over_outputs(signal: NDArray[np.float64], noise: NDArray[np.float64]) 
     return np.where(known.any(axis=0), sums / np.maximum(known.sum(axis=0), 1), _LOWEST_DB)
 
 
-def _levels(signal: NDArray[np.float64], noise: NDArray[np.float64]) -> NDArray[np.float64]:
+def _levels(signal: Floats, noise: Floats) -> Floats:
     """The level of each output and sample, in decibels; not a number where there is no signal."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(signal > 0, np.maximum(10 * np.log10(noise / signal), _LOWEST_DB), np.nan)
 
 
-def _powers_or_nothing(wanted: NDArray[Any], got: NDArray[Any], samples: int) -> NDArray[np.float64]:
+def _powers_or_nothing(wanted: Array, got: Array, samples: int) -> Floats:
     """The powers of one output's signal and noise, shape (2, samples); not a number without a signal."""
     if not np.issubdtype(wanted.dtype, np.floating):
         return np.full((2, samples), np.nan)
@@ -408,7 +407,7 @@ def _powers_or_nothing(wanted: NDArray[Any], got: NDArray[Any], samples: int) ->
     return np.where(known, [signal, noise], np.nan)
 
 
-def _powers(wanted: NDArray[Any], got: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _powers(wanted: Array, got: Array) -> tuple[Floats, Floats]:
     """The sums of the squares of signal and error in each row."""
     rows, elements = wanted.shape
     signal, noise = np.zeros((2, rows))
@@ -427,11 +426,11 @@ def _powers(wanted: NDArray[Any], got: NDArray[Any]) -> tuple[NDArray[np.float64
 _EXPONENT = 1 / 3
 
 
-def _powers_of(levels: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
+def _powers_of(levels: Sequence[float] | Floats) -> Floats:
     return np.asarray(10 ** (np.asarray(levels, np.float64) * (_EXPONENT / 10)))
 
 
-def mean_level(levels: Sequence[float] | NDArray[np.float64]) -> float:
+def mean_level(levels: Sequence[float] | Floats) -> float:
     """The mean of noise levels: the power mean of the noise powers with the exponent 1/3.
 
     Args:

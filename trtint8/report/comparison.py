@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from calibrators.checks import NOTE, doubts_among, keeping_warnings, notes_among, several
+from calibrators.checks import NOTE, FilePath, doubts_among, keeping_warnings, notes_among, several
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, LabelSource
 from calibrators.data.opening import DataSource
@@ -121,10 +120,10 @@ class RunComparison(Result):
 
 
 def compare_runs(
-    sources: Iterable[str | os.PathLike[str]],
+    sources: Iterable[FilePath],
     *,
     arithmetic: ArithmeticName | None = None,
-    model: str | os.PathLike[str] | None = None,
+    model: FilePath | None = None,
     data: DataSource | None = None,
     labels: LabelSource | None = None,
     batch_size: int | None = None,
@@ -308,7 +307,7 @@ def _verdict(
 def _judged(
     run: ReportFiles,
     arithmetic: ArithmeticName | None,
-    model: str | os.PathLike[str] | None,
+    model: FilePath | None,
     data: DataSource | None,
     options: DataOptions,
 ) -> ReportFiles:

@@ -17,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 
 from calibrators import records
-from calibrators.checks import check_path
+from calibrators.checks import FilePath, check_path
 from calibrators.data.inputs import CalibratedInputs, DataOptions
 from calibrators.errors import Argument, CalibrationDataError, EngineError, ModelError, TableError
 from calibrators.files import exists, is_file, is_folder
@@ -208,7 +208,7 @@ _T = TypeVar("_T")
 _Compared = TypeVar("_Compared", Fidelity, ComparedTensor)
 
 
-def find_report_files(sources: Sequence[str | os.PathLike[str]]) -> ReportFiles:
+def find_report_files(sources: Sequence[FilePath]) -> ReportFiles:
     """Finds files in folders and among those that are named, and reads those whose kind it recognizes.
 
     Args:
@@ -259,9 +259,7 @@ def find_report_files(sources: Sequence[str | os.PathLike[str]]) -> ReportFiles:
     return found if "table" in paths and paths["table"].resolve() in named else _without_unused_table(found)
 
 
-def _without_other_tables(
-    files: Sequence[_File], sources: Sequence[str | os.PathLike[str]]
-) -> Sequence[_File]:
+def _without_other_tables(files: Sequence[_File], sources: Sequence[FilePath]) -> Sequence[_File]:
     """The files, and of several tables in a folder only the one that the engine or the Q/DQ model has."""
     named = {Path(source).resolve() for source in sources}
     tables = [file for file in files if file.kind == "table"]
@@ -295,7 +293,7 @@ def _without_unused_table(files: ReportFiles) -> ReportFiles:
 _ORDER = ("engine", "qdq", "table", "sensitivity", "accuracy", "audit", "bench", "tuning", "tuned")
 
 
-def _files(sources: Sequence[str | os.PathLike[str]]) -> Iterator[_File]:
+def _files(sources: Sequence[FilePath]) -> Iterator[_File]:
     """Each file that a report knows, once, in the order of names within a folder."""
     files: Iterable[_File | None]
     seen: set[Path] = set()
@@ -622,7 +620,7 @@ def _has_scales_of(table: CalibrationTable, qdq: Model) -> bool:
     return not scales.size or bool(known.mean() > 0.5)
 
 
-def load_original(path: str | os.PathLike[str]) -> Model:
+def load_original(path: FilePath) -> Model:
     """Reads the model that a report calls FP32.
 
     Args:

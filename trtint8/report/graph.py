@@ -20,7 +20,7 @@ import onnx_ir as ir
 
 from calibrators.operators import operator_of
 from trtint8.engine.file import EngineInfo
-from trtint8.models.graph import is_constant, module_of, values_read
+from trtint8.models.graph import is_constant, made_by, module_of, values_read
 from trtint8.quantization.config import FUSED_ACTIVATIONS
 from trtint8.report import text
 from trtint8.report.layers import IN_FLOAT, Cell, is_dequantized, make_cell, reads_int8
@@ -212,7 +212,7 @@ def _reason(node: ir.Node, precision: str, engine: EngineInfo | None, reasons: M
 def _follows_product(node: ir.Node) -> bool:
     """Whether a node is an activation function of what a product of matrices writes."""
     first = node.inputs[0] if node.inputs else None
-    producer = first.producer() if first is not None else None
+    producer = made_by(first)
     if node.domain != "" or node.op_type not in FUSED_ACTIVATIONS:
         return False
     return producer is not None and operator_of(producer).is_weighted

@@ -17,7 +17,7 @@ from calibrators.tables.table import CalibrationTable
 from trtint8.auditing.results import Audit, AuditedEngine, Cost
 from trtint8.engine.file import EngineInfo
 from trtint8.engine.kernels import PARTS, PartTotal, Traffic, total_traffic
-from trtint8.models.graph import modules_of
+from trtint8.models.graph import made_by, modules_of
 from trtint8.report.files import ReportFiles
 from trtint8.report.text import duration, figure, layers_text, size
 from trtint8.runtime.bench import BenchReport
@@ -138,8 +138,7 @@ def reads_int8(node: ir.Node) -> bool:
 
 def is_dequantized(value: ir.Value | None) -> bool:
     """Whether a DequantizeLinear makes a value."""
-    producer = None if value is None else value.producer()
-    return producer is not None and producer.op_type == "DequantizeLinear"
+    return made_by(value, "DequantizeLinear") is not None
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches
-from calibrators.data.feeds import Array, FeedDict, Floats, Ints, is_float
+from calibrators.data.feeds import Array, FeedDict, Floats, Ints, NamedArrays, is_float
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
 from calibrators.data.samples import check_feed
@@ -25,7 +25,6 @@ from calibrators.progress import progress_bar
 from trtint8.models.outputs.joined import OutputPart, split_outputs
 from trtint8.validation.accuracy import VALIDATED, Runner, ValidatedModel
 from trtint8.validation.batch import BatchForm, count_rows
-from trtint8.validation.detection.boxes import Outputs
 
 #: Longest side of a picture in a page, in pixels; larger pictures are reduced.
 LONGEST = 160
@@ -249,8 +248,8 @@ def find_worst(
 
 
 def measure_batch(
-    wanted: Outputs,
-    got: Outputs,
+    wanted: NamedArrays,
+    got: NamedArrays,
     labels: Ints | None,
     rows: int,
     *,
@@ -337,7 +336,7 @@ def compare_answers(wanted: Array, got: Array) -> Answers:
     return Answers((own, other), first, second, flipped)
 
 
-def _floats(outputs: Outputs) -> list[str]:
+def _floats(outputs: NamedArrays) -> list[str]:
     """Names of the outputs of a floating-point type; all names where there are none."""
     return [name for name, array in outputs.items() if is_float(array.dtype)] or list(outputs)
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from calibrators import records
-from calibrators.checks import check_ending, refuse_empty_path, several
+from calibrators.checks import PATH_TYPES, FilePath, check_ending, refuse_empty_path, several
 from calibrators.data.batches import warning_of_inputs
-from calibrators.data.inputs import DataOptions
+from calibrators.data.images.preprocessing import Preprocessing
+from calibrators.data.inputs import DataOptions, LabelSource
 from calibrators.data.opening import DataSource
 from calibrators.errors import Argument, CalibrationDataError, ModelError, TableError, UnsupportedError
 from calibrators.files import check_writable, refuse_overwriting, write_atomically
@@ -18,10 +19,10 @@ from calibrators.imports import install_command
 from trtint8.arithmetic.simulation import Integers
 from trtint8.models.outputs.joined import output_parts
 from trtint8.models.session import open_model
-from trtint8.quantization.config import Arithmetic
+from trtint8.quantization.config import Arithmetic, ArithmeticName, arithmetic_named
 from trtint8.report.comparison import RunComparison
 from trtint8.report.files import ReportFiles, find_report_files, load_original, of_data, refuse_given
-from trtint8.runtime.bindings import NO_CODE, LoadingOptions
+from trtint8.runtime.bindings import LoadingOptions
 from trtint8.validation.accuracy import VALIDATED
 from trtint8.validation.opening import Reference, Setting, open_validated
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from trtint8.report.worst import Worst
 
 
-def check_page_name(path: str | os.PathLike[str]) -> Path:
+def check_page_name(path: FilePath) -> Path:
     """Refuses a name for a page that does not end as that of one, before any work is done for it.
 
     Raises:
@@ -40,17 +41,22 @@ def check_page_name(path: str | os.PathLike[str]) -> Path:
 
 
 def write_report(
-    sources: Sequence[str | os.PathLike[str]],
-    output: str | os.PathLike[str],
+    sources: Sequence[FilePath],
+    output: FilePath,
     *,
-    model: str | os.PathLike[str] | None = None,
+    model: FilePath | None = None,
     data: DataSource | None = None,
-    data_options: DataOptions,
-    class_names: str | os.PathLike[str] | Sequence[str] | None = None,
-    loading: LoadingOptions = NO_CODE,
-    arithmetic: Arithmetic | None = None,
+    labels: LabelSource | None = None,
+    class_names: FilePath | Sequence[str] | None = None,
+    allow_host_code: bool = False,
+    plugins: Sequence[FilePath] = (),
+    batch_size: int | None = None,
+    limit: int | None = None,
+    preprocessing: Preprocessing | None = None,
+    skip_bad: bool = False,
+    arithmetic: ArithmeticName | None = None,
 ) -> Path:
-    """Writes one self-contained HTML page on one INT8 model.
+    """Writes one self-contained HTML page on one INT8 model: accuracy, layers, tensors and samples.
 
     Args:
         sources: The folder that ``trtint8 build`` wrote to; or an engine, whose files beside it are also
@@ -59,25 +65,32 @@ def write_report(
         output: The HTML file.
         model: The float model.
         data: Held-out data. The page shows its samples with the largest differences. Needs ``model``.
-        data_options: How that data is read.
+        labels: Labels that do not come with the data.
         class_names: Names of the classes in the order of their indices, or a text file with one per line.
-        loading: How an engine is loaded.
-        arithmetic: The backend in whose integers INT8 is run; None runs it as it is.
+        allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
+        plugins: Paths of shared libraries with the plugins that engines use.
+        batch_size: Samples per batch.
+        limit: Use only this many samples.
+        preprocessing: How raw images become inputs.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
+            labels, and warn of them by name. By default the first such file is an error.
+        arithmetic: Computes INT8 with the integers of a backend, as in :func:`validate`. It takes the float
+            model with the table, or the Q/DQ model if there is no table. By default the Q/DQ model runs as it
+            is.
 
     Returns:
         ``output``.
 
     Raises:
-        UnsupportedError: The extra ``trtint8[report]`` is not installed.
-        CalibrationDataError: The data or the class names are unusable.
-        ModelError: A model is unusable, the one given as float model holds Q/DQ pairs, or the data needs a
-            model that was not given.
-        TableError: A file is damaged or holds something else.
-        OutputError: The page cannot be written, is one of the files that it is made of, or its name does not
-            end in .html or .htm.
+        TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
+    data_options = DataOptions(
+        batch_size, limit, preprocessing=preprocessing, labels=labels, skip_bad=skip_bad
+    )
+    loading = LoadingOptions(allow_host_code, plugins)
+    backend = None if arithmetic is None else arithmetic_named(arithmetic)
     if data is None:
-        given = {"class_names": class_names or None, **of_data(data_options), "arithmetic": arithmetic}
+        given = {"class_names": class_names or None, **of_data(data_options), "arithmetic": backend}
         refuse_given(given, "data")
     gather, render = _renderer()
     output = check_writable(check_page_name(output))
@@ -88,13 +101,13 @@ def write_report(
     refuse_overwriting([output], [*files.read, model, data, data_options.labels, class_names])
     worst: Worst | None = None
     if data is not None:
-        worst = _worst(files, model, data, data_options, class_names, loading, arithmetic)
+        worst = _worst(files, model, data, data_options, class_names, loading, backend)
     report = gather(files, model=Path(model) if model else None, worst=worst)
     # Names in files may hold halves of characters, which no page can.
     return write_atomically(output, render(report).encode(errors="replace"))
 
 
-def write_comparison(comparison: RunComparison, output: str | os.PathLike[str]) -> Path:
+def write_comparison(comparison: RunComparison, output: FilePath) -> Path:
     """Writes one self-contained HTML page with several runs side by side.
 
     Args:
@@ -127,10 +140,10 @@ def write_comparison(comparison: RunComparison, output: str | os.PathLike[str]) 
 
 def _worst(
     files: ReportFiles,
-    model: str | os.PathLike[str] | None,
+    model: FilePath | None,
     data: DataSource,
     options: DataOptions,
-    class_names: str | os.PathLike[str] | Sequence[str] | None,
+    class_names: FilePath | Sequence[str] | None,
     loading: LoadingOptions,
     arithmetic: Arithmetic | None,
 ) -> Worst:
@@ -138,7 +151,7 @@ def _worst(
     from trtint8.report.worst import find_worst
 
     integers = None if arithmetic is None else Integers(arithmetic, files.table)
-    validated: str | os.PathLike[str] | None = files.paths.get("qdq") or files.paths.get("engine")
+    validated: FilePath | None = files.paths.get("qdq") or files.paths.get("engine")
     if integers is not None:
         validated = files.paths.get("qdq") if files.table is None else model
     if model is None:
@@ -186,10 +199,10 @@ def _worst(
 _MOST_BYTES_OF_NAMES = 1 << 20
 
 
-def _class_names(source: str | os.PathLike[str] | Sequence[str] | None) -> tuple[str, ...]:
+def _class_names(source: FilePath | Sequence[str] | None) -> tuple[str, ...]:
     if source is None:
         return ()
-    if not isinstance(source, (str, os.PathLike)):
+    if not isinstance(source, PATH_TYPES):
         return tuple(source)
     with records.reading(f"the class names '{source}'", CalibrationDataError):
         data = records.read_bytes(source, _MOST_BYTES_OF_NAMES)

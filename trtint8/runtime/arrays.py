@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrators.cuda import Buffer, Device
 from calibrators.cuda.dlpack import CUDA, Dlpack, give, is_contiguous, on_gpu, take
-from calibrators.data.feeds import fits
+from calibrators.data.feeds import Array, NamedArrays, fits
 from calibrators.data.inputs import Shape, shape_text
 from calibrators.errors import CalibrationDataError, in_one_line, such_as
 from trtint8.engine.file import TensorSpec
@@ -87,7 +86,7 @@ def is_aligned(pointer: int) -> bool:
 
 def as_inputs(
     feeds: Mapping[str, Any], inputs: Sequence[TensorSpec], host_inputs: Set[str], stream: int
-) -> dict[str, NDArray[Any] | DeviceInput]:
+) -> dict[str, Array | DeviceInput]:
     """Checks and converts one array per input, see :func:`as_input`.
 
     Args:
@@ -118,7 +117,7 @@ def as_inputs(
     return arrays
 
 
-def as_input(value: Any, spec: TensorSpec, stream: int, *, kind: str = "input") -> NDArray[Any] | DeviceInput:
+def as_input(value: Any, spec: TensorSpec, stream: int, *, kind: str = "input") -> Array | DeviceInput:
     """Checks an array for an input; copies it where it is not contiguous, and never casts it.
 
     Args:
@@ -138,7 +137,7 @@ def as_input(value: Any, spec: TensorSpec, stream: int, *, kind: str = "input") 
     """
     if getattr(value, "requires_grad", False):
         value = value.detach()
-    array: NDArray[Any] | DeviceInput
+    array: Array | DeviceInput
     place = f"{kind} '{spec.name}'"
     if isinstance(value, np.ndarray):
         array = np.require(value, requirements="C")
@@ -156,7 +155,7 @@ def as_input(value: Any, spec: TensorSpec, stream: int, *, kind: str = "input") 
     return array
 
 
-def _of_other_library(value: Any, place: str, stream: int) -> NDArray[Any] | DeviceInput:
+def _of_other_library(value: Any, place: str, stream: int) -> Array | DeviceInput:
     try:
         interface = getattr(value, "__cuda_array_interface__", None)
     except Exception:  # noqa: BLE001 - of any library, for types that the interface cannot name
@@ -169,7 +168,7 @@ def _of_other_library(value: Any, place: str, stream: int) -> NDArray[Any] | Dev
     if interface is not None:
         return _device_input(value, interface, place)
     try:
-        array: NDArray[Any] = np.require(value, requirements="C")
+        array: Array = np.require(value, requirements="C")
     except Exception as error:  # of any library, as for tensors of PyTorch in BF16
         raise CalibrationDataError(
             f"a {type(value).__name__} for {place} does not become a NumPy array "
@@ -275,7 +274,7 @@ class DeviceArray:
         """DLPack's type of device, CUDA, and the GPU's index."""
         return CUDA, self.device.ordinal
 
-    def numpy(self) -> NDArray[Any]:
+    def numpy(self) -> Array:
         """Copies the array to the host."""
         array = np.empty(self.shape, self.dtype)
         with self.device.active():
@@ -311,7 +310,7 @@ class Targets:
         device: Output name to an array on the GPU.
     """
 
-    host: Mapping[str, NDArray[Any]]
+    host: NamedArrays
     device: Mapping[str, DeviceInput]
 
     def check(self, name: str, shape: Shape) -> None:
@@ -344,7 +343,7 @@ def as_targets(outputs: Mapping[str, Any], specs: Sequence[TensorSpec], stream: 
             written to, or is not contiguous.
     """
     known = {spec.name: spec for spec in specs}
-    host: dict[str, NDArray[Any]] = {}
+    host: dict[str, Array] = {}
     device: dict[str, DeviceInput] = {}
     for name, value in outputs.items():
         if name not in known:

@@ -15,15 +15,15 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calibrators.checks import FilePath, is_number, several
+from calibrators.checks import PATH_TYPES, FilePath, is_number, several
 from calibrators.cuda import Event, gpu_names, gpu_uuid, require_gpu, turn_on_gpu
 from calibrators.data.batches import warning_of_inputs
-from calibrators.data.feeds import FeedDict, batch_rows, is_float
+from calibrators.data.feeds import FeedDict, Floats, NamedArrays, batch_rows, is_float
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource, open_data
 from calibrators.errors import Argument, CalibrationDataError, EngineError, GpuMemoryError
@@ -36,6 +36,7 @@ from trtint8.engine.profiles import Profile
 from trtint8.engine.timings import read_exported_times
 from trtint8.models.model import ModelSource, load_model, prepare
 from trtint8.models.serialization import runnable
+from trtint8.models.torch_export import AnyModel, open_module
 from trtint8.quantization.float16 import to_float16
 from trtint8.runtime.bindings import NO_CODE, LoadingOptions
 from trtint8.runtime.engine import Engine
@@ -138,9 +139,9 @@ class BenchReport(Result):
         return tuple(messages)
 
 
-def bench(
+def bench_contexts(
     context: ExecutionContext,
-    feeds: Mapping[str, NDArray[Any]],
+    feeds: NamedArrays,
     *,
     beside: Sequence[ExecutionContext] = (),
     name: str,
@@ -198,9 +199,7 @@ def bench(
     )
 
 
-def _bound(
-    contexts: Sequence[ExecutionContext], feeds: Mapping[str, NDArray[Any]]
-) -> Sequence[ExecutionContext]:
+def _bound(contexts: Sequence[ExecutionContext], feeds: NamedArrays) -> Sequence[ExecutionContext]:
     """Contexts that are bound to a feed; none where one of them cannot be."""
     try:
         for context in contexts:
@@ -211,7 +210,7 @@ def _bound(
     return contexts
 
 
-def summarize(milliseconds: Sequence[float] | NDArray[np.float64]) -> Summary:
+def summarize(milliseconds: Sequence[float] | Floats) -> Summary:
     """Summarizes times: extremes, mean, median and percentiles.
 
     As in trtexec, the p-th percentile is the largest time that remains when the largest (100 - p) percent of
@@ -357,36 +356,61 @@ class Benchmarks(Result):
     reports: tuple[BenchReport, ...]
 
 
-def benchmark(
+def bench(
     engines: Sequence[FilePath],
     *,
     data: DataSource | None = None,
-    baseline: ModelSource | None = None,
-    data_options: DataOptions,
-    options: BenchOptions,
+    baseline: AnyModel | None = None,
+    seconds: float = 3.0,
+    transfers: bool = True,
+    cuda_graph: bool = False,
+    device: int = 0,
+    allow_host_code: bool = False,
+    plugins: Sequence[FilePath] = (),
+    batch_size: int | None = None,
+    limit: int | None = None,
+    preprocessing: Preprocessing | None = None,
+    example_inputs: object = None,
 ) -> Benchmarks:
     """Measures latency and throughput of engines, one after another on one GPU.
 
     Args:
-        engines: Engine files, and files ending in ``.json`` that ``trtexec --exportTimes`` wrote elsewhere.
-        data: The data, of which one batch is used for all inferences; None for random values.
+        engines: Engine files. A file that ends in ``.json`` has times that ``trtexec --exportTimes`` wrote on
+            any machine. These times are shown beside the others. If all files are of this kind, no GPU is
+            needed.
+        data: The inputs: one batch of this data is fed repeatedly. By default random values.
         baseline: A float model: engines of it in FP32 and in FP16 are built and measured as well.
-        data_options: How the data is read; ``batch_size`` also holds for random values.
-        options: How the engines are measured.
+        seconds: How long each engine is measured, in seconds.
+        transfers: Whether copies to and from the GPU are part of an inference.
+        cuda_graph: Whether an inference is launched as a CUDA graph.
+        device: Index of the GPU.
+        allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
+        plugins: Paths of shared libraries with the plugins that engines use, also those of ``baseline``.
+        batch_size: Samples per batch. By default random values have the optimal batch size of the first
+            profile. Files of ``trtexec`` do not have the batch size; by default their times count as those of
+            single samples.
+        limit: Use only this many samples of ``data``.
+        preprocessing: How raw images become inputs.
+        example_inputs: What the forward of ``baseline`` takes, if it is a ``torch.nn.Module``; see
+            :func:`model_inputs`.
 
     Returns:
-        The measurements.
+        One report per engine: times of each phase in milliseconds, inferences and samples per second.
 
     Raises:
         GpuUnavailableError: There is no usable GPU.
-        BuildError: A file of ``trtexec`` is damaged.
+        BuildError: A file is not from ``trtexec --exportTimes``, or is damaged.
         EngineError: An engine file is unusable.
         CalibrationDataError: The data or the options do not fit an engine.
     """
+    loading = LoadingOptions(allow_host_code, plugins)
+    opened = None if baseline is None else open_module(baseline, example_inputs)
+    data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
+    options = BenchOptions(seconds, transfers, cuda_graph, device, loading)
     engines = several(engines)
     if not engines:
         raise CalibrationDataError(f"{Argument('engines')} is empty; give at least one")
-    size = data_options.batch_size or 1
+    size = batch_size or 1
     exported = [
         _exported(Path(path), size) if str(path).lower().endswith(".json") else None for path in engines
     ]
@@ -406,7 +430,7 @@ def benchmark(
         turn_on_gpu(gpu_uuid(options.device), "measuring an engine"),
         progress_bar("Measuring engines", count) as advance,
     ):
-        for name, engine in _engines(own, baseline, options):
+        for name, engine in _engines(own, opened, options):
             known = engine.info.calibrated_inputs if data is not None and engine.info is not None else None
             # What has no sidecar, as an engine of the float model, is fed what the engine before was. One
             # warning of other preprocessing is enough for all engines of a calibration.
@@ -453,7 +477,7 @@ def _exported(path: Path, batch_size: int) -> BenchReport:
 def _data_name(data: DataSource | None) -> str:
     if data is None:
         return "random"
-    return os.fspath(data) if isinstance(data, (str, os.PathLike)) else type(data).__name__
+    return os.fspath(data) if isinstance(data, PATH_TYPES) else type(data).__name__
 
 
 def _engines(
@@ -485,7 +509,7 @@ def _measure(
 ) -> BenchReport:
     feed = _feed(name, engine, data, data_options)
     first, *beside = _contexts(engine, options)
-    return bench(
+    return bench_contexts(
         first,
         feed,
         beside=beside,

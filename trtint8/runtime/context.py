@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrators.cuda import Device, Graph, Stream, TensorMemory, capture
+from calibrators.data.feeds import Array
 from calibrators.data.inputs import Shape
 from calibrators.errors import CalibrationDataError, EngineError
 from calibrators.tensorrt.messages import shared_logger
@@ -26,7 +26,7 @@ from trtint8.runtime.bindings import Bindings, choose_profile
 CopyArguments: TypeAlias = tuple[int, int, int, int]
 
 #: Input name to an array on the host or on the GPU.
-Arrays = Mapping[str, NDArray[Any] | DeviceInput]
+Arrays = Mapping[str, Array | DeviceInput]
 
 
 class BoundContext:
@@ -59,7 +59,7 @@ class BoundContext:
         self._on_host: frozenset[str] = frozenset()
         self._graph: Graph | None = None
         self._checked: dict[str, int] = {}
-        self.staged: tuple[tuple[str, NDArray[Any]], ...] = ()
+        self.staged: tuple[tuple[str, Array], ...] = ()
         self.uploads: tuple[CopyArguments, ...] = ()
         self.copies: tuple[CopyArguments, ...] = ()
         self.downloads: tuple[CopyArguments, ...] = ()

@@ -12,13 +12,12 @@ To compare it with Polygraphy's own::
 
 from __future__ import annotations
 
-import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from calibrators.checks import FilePath
+from calibrators.checks import PATH_TYPES, FilePath
 from calibrators.errors import UnsupportedError
 from calibrators.imports import install_command
 from trtint8.runtime.engine import Engine
@@ -60,7 +59,7 @@ class TrtInt8Runner(BaseRunner):  # type: ignore[misc]
     def activate_impl(self) -> None:
         """Loads the engine if a path was given."""
         source = self._source
-        if isinstance(source, (str, os.PathLike)):
+        if isinstance(source, PATH_TYPES):
             self.engine = Engine.load(source, plugins=self._plugins, allow_host_code=self._allow_host_code)
         else:
             self.engine = source() if callable(source) else source

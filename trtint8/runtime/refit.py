@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calibrators.checks import check_mapping
+from calibrators.data.feeds import Array, NamedArrays
 from calibrators.errors import Argument, EngineError, enumerated, such_as
 from calibrators.tensorrt.flavor import DTYPES, Flavor, tensorrt_dtype
 from calibrators.tensorrt.messages import collected, shared_logger
 from trtint8.runtime.engine import Engine
 
 
-def refit(engine: Engine, weights: Mapping[str, NDArray[Any]]) -> None:
+def refit(engine: Engine, weights: NamedArrays) -> None:
     """Replaces weights of an engine. Its contexts use the new weights from their next run on.
 
     The scales of Q/DQ pairs are weights like all others. TensorRT merges quantizers that have equal scales,
@@ -66,7 +66,7 @@ def refit(engine: Engine, weights: Mapping[str, NDArray[Any]]) -> None:
             raise EngineError(f"TensorRT cannot refit the engine: {log.reason()}")
 
 
-def as_weights(flavor: Flavor, name: str, values: NDArray[Any]) -> Any:
+def as_weights(flavor: Flavor, name: str, values: Array) -> Any:
     """TensorRT's ``Weights`` of an array, which must be kept for as long as TensorRT may read them.
 
     Args:
@@ -90,7 +90,7 @@ def as_weights(flavor: Flavor, name: str, values: NDArray[Any]) -> Any:
         ) from error
 
 
-def check_dtypes(weights: Mapping[str, NDArray[Any]]) -> None:
+def check_dtypes(weights: NamedArrays) -> None:
     """Refuses weights of a dtype that no TensorRT takes, like float64.
 
     Args:
@@ -109,7 +109,7 @@ def check_dtypes(weights: Mapping[str, NDArray[Any]]) -> None:
             )
 
 
-def check_shared_scales(weights: Mapping[str, NDArray[Any]], shared_scales: Sequence[Sequence[str]]) -> None:
+def check_shared_scales(weights: NamedArrays, shared_scales: Sequence[Sequence[str]]) -> None:
     """Refuses new scales that differ where the engine needs equal ones.
 
     Args:

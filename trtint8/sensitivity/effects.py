@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrators.data.feeds import Array, Flags, Floats, Ints, NamedArrays
 from calibrators.data.inputs import shape_text
 from calibrators.errors import CalibrationDataError
 from calibrators.histograms.rules import decibels
@@ -96,15 +96,15 @@ class EffectMeter:
         self.scales = dict(scales)
         self.classes, self._labelled = classes, labelled and classes
         self.predicted = predicted
-        empty: NDArray[np.float64] = np.zeros((len(self._rows), COLUMNS))
+        empty: Floats = np.zeros((len(self._rows), COLUMNS))
         self.sums = empty if sums is None else np.array(sums, np.float64)
 
     def add(
         self,
         variant: Variant,
-        outputs: Mapping[str, NDArray[Any]],
-        reference: Mapping[str, NDArray[Any]],
-        labels: NDArray[np.int64] | None,
+        outputs: NamedArrays,
+        reference: NamedArrays,
+        labels: Ints | None,
         before: int = 0,
     ) -> None:
         """Adds one batch of one variant.
@@ -165,9 +165,7 @@ class EffectMeter:
         """The variants, in the order of their sums."""
         return tuple(self._rows)
 
-    def noise_of_samples(
-        self, outputs: Mapping[str, NDArray[Any]], reference: Mapping[str, NDArray[Any]]
-    ) -> NDArray[np.float64]:
+    def noise_of_samples(self, outputs: NamedArrays, reference: NamedArrays) -> Floats:
         """The squared errors of a variant, sample by sample.
 
         Args:
@@ -188,7 +186,7 @@ class EffectMeter:
             noise += np.einsum("ij,ij->i", error, error)
         return noise
 
-    def _count_rows(self, reference: Mapping[str, NDArray[Any]]) -> int:
+    def _count_rows(self, reference: NamedArrays) -> int:
         """How many samples outputs are of; those without a common first dimension count as one sample."""
         lengths = {reference[name].shape[:1] for name in self.scales}
         shared = lengths.pop() if len(lengths) == 1 else ()
@@ -197,8 +195,8 @@ class EffectMeter:
     def add_noise(
         self,
         variants: Sequence[Variant],
-        noise: NDArray[np.float64],
-        reference: Mapping[str, NDArray[Any]],
+        noise: Floats,
+        reference: NamedArrays,
         drawn: Draw | None = None,
     ) -> None:
         """Adds the predicted noise of several variants.
@@ -239,9 +237,9 @@ class EffectMeter:
     def add_classes(
         self,
         variants: Sequence[Variant],
-        scores: NDArray[Any],
-        changes: NDArray[np.float64],
-        labels: NDArray[np.int64] | None,
+        scores: Array,
+        changes: Floats,
+        labels: Ints | None,
     ) -> None:
         """Adds the predicted classes of several variants.
 
@@ -321,11 +319,11 @@ class EffectMeter:
         rows = (self._rows[variant] for variant in variants)
         return [self._effect(sums[row], float(halves[row])) for row in rows]
 
-    def _predicted_rows(self) -> NDArray[np.bool_]:
+    def _predicted_rows(self) -> Flags:
         """Which variants' noise gradients predict, shape (variants,)."""
         return np.array([self.predicted and word == ONLY for word, _ in self._rows], bool)
 
-    def _effect(self, row: NDArray[np.float64], half: float) -> Effect:
+    def _effect(self, row: Floats, half: float) -> Effect:
         """The effect of a variant with these sums, and an interval of this half width in decibels."""
         signal, noise, product, got2, judged, agree = (
             float(row[COLUMN[name]]) for name in ("signal", "noise", "product", "got2", "judged", "agree")
@@ -347,7 +345,7 @@ class EffectMeter:
             drop,
         )
 
-    def _half_widths(self, sums: NDArray[np.float64], predicted: NDArray[np.bool_]) -> NDArray[np.float64]:
+    def _half_widths(self, sums: Floats, predicted: Flags) -> Floats:
         """Half the widths of the 95 % intervals, in decibels, float64 of shape (variants,).
 
         Args:
@@ -397,7 +395,7 @@ def _without(whole: Effect, alone: Effect, share: float) -> Effect:
     return Effect(level, (level - half, level + half), cosine, None, None, None)
 
 
-def output_scales(outputs: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+def output_scales(outputs: NamedArrays) -> dict[str, float]:
     """The root mean square of every float output, 1 where it is zero throughout.
 
     Args:
@@ -415,7 +413,7 @@ def output_scales(outputs: Mapping[str, NDArray[Any]]) -> dict[str, float]:
     return {name: level if level and math.isfinite(level) else 1.0 for name, level in levels.items()}
 
 
-def _check_shape(output: str, got: NDArray[Any], wanted: NDArray[Any]) -> None:
+def _check_shape(output: str, got: Array, wanted: Array) -> None:
     if got.shape != wanted.shape:
         raise CalibrationDataError(
             f"the noise of layers cannot be measured on output '{output}', whose shape depends on the "
@@ -424,7 +422,7 @@ def _check_shape(output: str, got: NDArray[Any], wanted: NDArray[Any]) -> None:
         )
 
 
-def _check_finite(output: str, signal: NDArray[np.float64], noise: NDArray[np.float64], before: int) -> None:
+def _check_finite(output: str, signal: Floats, noise: Floats, before: int) -> None:
     """Refuses outputs whose signal or noise has no level; both are of each sample, shape (samples,)."""
     broken = ~np.isfinite(signal) | ~np.isfinite(noise)
     if broken.any():
@@ -436,7 +434,7 @@ def _check_finite(output: str, signal: NDArray[np.float64], noise: NDArray[np.fl
         )
 
 
-def _hits(wanted: NDArray[Any], got: NDArray[Any], labels: NDArray[np.int64]) -> dict[str, Any]:
+def _hits(wanted: Array, got: Array, labels: Ints) -> dict[str, Any]:
     """How many samples have the label's class in both networks, or in one of them, or in neither.
 
     Args:
@@ -449,7 +447,7 @@ def _hits(wanted: NDArray[Any], got: NDArray[Any], labels: NDArray[np.int64]) ->
     return {name: samples.sum(axis=-1) for name, samples in zip(HITS, found, strict=True)}
 
 
-def _rows(array: NDArray[Any], rows: int) -> NDArray[np.float64]:
+def _rows(array: Array, rows: int) -> Floats:
     return array.astype(np.float64).reshape(rows, -1)
 
 
@@ -492,7 +490,7 @@ SIGNED = COLUMN["product"]
 
 
 @np.errstate(over="ignore")  # a limit that is no number limits nothing
-def limited(sums: NDArray[np.float64], predicted: NDArray[np.bool_]) -> NDArray[np.float64]:
+def limited(sums: Floats, predicted: Flags) -> Floats:
     """Sums whose noise, where gradients predict it, is at most what outputs can be wrong by.
 
     Args:
@@ -510,7 +508,7 @@ def limited(sums: NDArray[np.float64], predicted: NDArray[np.bool_]) -> NDArray[
 
 
 @np.errstate(divide="ignore", over="ignore", invalid="ignore")  # of powers whose squares are no number
-def half_widths(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+def half_widths(sums: Floats) -> Floats:
     """Half the widths of the 95 % intervals of the levels 10 log10(signal / noise).
 
     They come from the variance, to first order, of the logarithm of a ratio of means (the delta method), and
@@ -536,7 +534,7 @@ def half_widths(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(known, quantiles * DECIBELS * np.sqrt(variance), 0.0)
 
 
-def _drawing_variances(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+def _drawing_variances(sums: Floats) -> Floats:
     """The variances that drawing some of the samples adds to sums of noise powers, shape (variants,).
 
     Of a fixed number of samples drawn with unequal chances, it is about the sum over the drawn ones of the
@@ -548,7 +546,7 @@ def _drawing_variances(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     )
     mean = noise / np.maximum(shown, 1)
     spread = second - 2 * mean * first + mean * mean * missed
-    variances: NDArray[np.float64] = np.maximum(spread, 0) * shown / np.maximum(shown - 1, 1)
+    variances: Floats = np.maximum(spread, 0) * shown / np.maximum(shown - 1, 1)
     return variances
 
 
@@ -578,8 +576,8 @@ class Draw:
         chances: How likely each of them was to be drawn, float64 of shape (drawn,), in (0, 1].
     """
 
-    rows: NDArray[np.int64]
-    chances: NDArray[np.float64]
+    rows: Ints
+    chances: Floats
 
 
 def share_to_draw(samples: int | None, size: int) -> float:
@@ -597,9 +595,7 @@ def share_to_draw(samples: int | None, size: int) -> float:
     return min(1.0, max(_SHARE, _FEWEST / samples, _LEAST / (size * samples)))
 
 
-def draw(
-    noise: NDArray[np.float64], certain: NDArray[np.bool_], share: float, random: np.random.Generator
-) -> Draw:
+def draw(noise: Floats, certain: Flags, share: float, random: np.random.Generator) -> Draw:
     """Draws samples, those with much noise in the quantized network with a greater chance.
 
     Where every sample counts as often as its chance is small (Horvitz and Thompson, "A Generalization of
@@ -630,7 +626,7 @@ def draw(
     return Draw(rows, chances[rows])
 
 
-def _chances(noise: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+def _chances(noise: Floats, count: int) -> Floats:
     """Chances that add up to a number smaller than that of the samples, none more than 1."""
     mean = noise.mean()
     known = np.isfinite(mean) and mean > 0

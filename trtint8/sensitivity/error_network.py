@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict
+from calibrators.data.feeds import FeedDict, Flags, Float32s, Floats
+from calibrators.data.inputs import InputShapes
 from calibrators.operators import operator_of
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph import values_read, weight_bytes
@@ -73,7 +73,7 @@ class Responses:
     """
 
     reference: Tensors
-    products: NDArray[np.float64]
+    products: Floats
 
 
 class ErrorNetwork:
@@ -108,7 +108,7 @@ class ErrorNetwork:
         self,
         graph_model: ir.Model,
         quantizer: Quantizer,
-        sizes: Mapping[str, Sequence[int]] | None = None,
+        sizes: InputShapes | None = None,
         samples: int | None = None,
     ) -> None:
         beside = BesideFloat(graph_model, quantizer)
@@ -196,8 +196,8 @@ class ErrorNetwork:
     def run(
         self,
         feed: FeedDict,
-        directions: Sequence[Mapping[str, NDArray[np.float32]]],
-        margins: NDArray[np.bool_] | None = None,
+        directions: Sequence[Mapping[str, Float32s]],
+        margins: Flags | None = None,
     ) -> Responses:
         """Runs the network, which is open, on a batch; several threads may do so at once.
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict, batch_rows
+from calibrators.data.feeds import Array, FeedDict, Floats, batch_rows
 from calibrators.histograms.rules import decibels
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph import may_be_float
@@ -64,7 +63,7 @@ class LocalMeter:
         for kind, power in powers.items():
             self._sums[name][_SUMS.index(kind)] += power
 
-    def add_output(self, name: str, exact: NDArray[Any], rounded: NDArray[Any]) -> None:
+    def add_output(self, name: str, exact: Array, rounded: Array) -> None:
         """Adds something that leaves a layer, in the float network and in INT8."""
         passing, noise = _powers(exact, rounded)
         self.add(name, passing=passing, noise=noise)
@@ -111,7 +110,7 @@ class LocalMeter:
         for name, largest in other._channels.items():
             self.widen(name, largest)
 
-    def widen(self, name: str, largest: NDArray[Any]) -> None:
+    def widen(self, name: str, largest: Array) -> None:
         """Adds the largest magnitude of each channel of a layer's first activation, shape (channels,)."""
         before, largest = self._channels.get(name), largest.astype(np.float64)
         # Where a product sums over tokens, there may be another number of them in every batch.
@@ -136,7 +135,7 @@ class LocalMeter:
             decibels(passing, noise) if passing else None,
         )
 
-    def channels(self, name: str) -> NDArray[np.float64] | None:
+    def channels(self, name: str) -> Floats | None:
         """The largest magnitude of each channel of a layer's first activation.
 
         Args:
@@ -161,7 +160,7 @@ def _other_axes(layer: Layer, rank: int) -> tuple[int, ...]:
     return tuple(axis for axis in range(rank) if axis != layer.channel_axis(rank))
 
 
-def _powers(exact: NDArray[Any], rounded: NDArray[Any]) -> tuple[float, float]:
+def _powers(exact: Array, rounded: Array) -> tuple[float, float]:
     """The sum of squares of a tensor, and that of its error; zeros where its shape depends on the values."""
     if exact.shape != rounded.shape:
         return 0.0, 0.0
@@ -236,7 +235,7 @@ class LocalNetwork:
         outputs = self._session.run(feed)
         reference = dict(zip(self._names, outputs, strict=False))
         meter = LocalMeter((layer.name for layer in self._layers), batch_rows(feed) or 1)
-        exact: NDArray[Any] = np.empty(0)
+        exact: Array = np.empty(0)
         for (name, kind), array in zip(self._kinds, outputs[len(reference) :], strict=True):
             if kind == "channels":
                 meter.widen(name, array)

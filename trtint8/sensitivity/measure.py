@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
-from calibrators.checks import is_number
+from calibrators.checks import FilePath, is_number
 from calibrators.data.batches import Batches
-from calibrators.data.feeds import FeedDict, batch_rows
+from calibrators.data.feeds import Array, FeedDict, batch_rows
 from calibrators.data.inputs import InputSpec, shape_text
 from calibrators.data.samples import DataFingerprint, check_feed, numbered
 from calibrators.data.sources.arrays import first_labels, is_class_indices
@@ -31,7 +28,7 @@ from calibrators.host.work import BatchFunction, check_sees, results_here
 from calibrators.progress import MEASURING
 from calibrators.run import Executor, RunOptions
 from calibrators.tables.table import CalibrationTable
-from trtint8.models.graph import module_of
+from trtint8.models.graph import made_by, module_of
 from trtint8.models.model import Model, load_model
 from trtint8.models.outputs.joined import compared_tensors, giving
 from trtint8.models.outputs.picked import (
@@ -93,7 +90,7 @@ def measure(
     *,
     keep_float: Sequence[str] = (),
     tolerance_db: float = 1.0,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: FilePath | None = None,
     threads: int | None = None,
     executor: Executor = "local",
     on_plan: Callable[[Plan], None] = lambda _plan: None,
@@ -266,7 +263,7 @@ def _copied_inputs(layers: Iterable[Layer], placed: Iterable[Layer]) -> dict[str
         values = [layer.node.inputs[edge.index] for edge in layer.activations]
         while values:
             value = values.pop()
-            node = None if value is None else value.producer()
+            node = made_by(value)
             if node is None or node in met:
                 continue
             if node in joining:
@@ -657,7 +654,7 @@ class Probe:
     def run(
         self,
         feed: FeedDict,
-        labels: NDArray[Any] | None,
+        labels: Array | None,
         first: int,
         name_of: Callable[[int], str] = numbered,
     ) -> BatchEffects:
@@ -717,7 +714,7 @@ class Probe:
         )
 
 
-def _seen_labels(digests: Sequence[int], labels: NDArray[Any] | None) -> DataFingerprint:
+def _seen_labels(digests: Sequence[int], labels: Array | None) -> DataFingerprint:
     """The fingerprint of class indices; empty for other labels, which are not used.
 
     Args:

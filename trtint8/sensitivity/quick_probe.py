@@ -10,13 +10,13 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict, batch_rows, even_parts, joined
+from calibrators.data.feeds import Array, FeedDict, Flags, Float32s, Ints, batch_rows, even_parts, joined
 from calibrators.errors import CalibrationDataError
 from calibrators.host.session import available_threads
 from trtint8.models.session import ModelSession, open_graph_model
@@ -212,9 +212,7 @@ class QuickNetwork:
         """
         return not self._errors.splits and rows > 1
 
-    def measure(
-        self, feed: FeedDict, labels: NDArray[np.int64] | None, first: int, effects: EffectMeter
-    ) -> LocalMeter:
+    def measure(self, feed: FeedDict, labels: Ints | None, first: int, effects: EffectMeter) -> LocalMeter:
         """Measures one batch.
 
         Args:
@@ -274,12 +272,12 @@ class QuickNetwork:
             effects.add((ONLY, name), self._network.split(outputs), wanted, labels, first)
         return local
 
-    def _judged(self, first: int, rows: int, effects: EffectMeter) -> NDArray[np.bool_]:
+    def _judged(self, first: int, rows: int, effects: EffectMeter) -> Flags:
         """Which samples show whether their class stays, bool of shape (rows,)."""
         if not (self._errors.has_margins and effects.classes):
             return np.zeros(rows, bool)
         per_class = _PER_CLASS if self._float is None else _PER_CLASS_DRAWN
-        judged: NDArray[np.bool_] = np.arange(first, first + rows) % per_class == 0
+        judged: Flags = np.arange(first, first + rows) % per_class == 0
         return judged
 
     def _outputs(self, session: ModelSession, feed: FeedDict, parts: Sequence[slice]) -> Tensors:
@@ -293,7 +291,7 @@ class QuickNetwork:
         self,
         feed: FeedDict,
         directions: Sequence[Tensors],
-        judged: NDArray[np.bool_],
+        judged: Flags,
     ) -> Responses:
         """What the errors of layers do to the outputs, for some samples, which are run in parts."""
         parts = self._parts(batch_rows(feed) or 1, self._errors.samples_per_run)
@@ -321,8 +319,8 @@ class QuickNetwork:
         found: Responses,
         reference: Tensors,
         drawn: Draw | None,
-        judged: NDArray[np.bool_],
-        labels: NDArray[np.int64] | None,
+        judged: Flags,
+        labels: Ints | None,
     ) -> None:
         """Adds what the drawn samples show; ``reference`` are the outputs for all samples of the batch."""
         predicted = [index for index, name in enumerate(self._names) if name not in self._alone]
@@ -392,7 +390,7 @@ class QuickNetwork:
         return even_parts(rows, size * self._runs_at_once, self._runs_at_once)
 
 
-def _taken(arrays: FeedDict, part: slice | NDArray[np.int64]) -> Tensors:
+def _taken(arrays: FeedDict, part: slice | Ints) -> Tensors:
     """Some rows of arrays."""
     whole = isinstance(part, slice) and part == slice(None)
     return arrays if whole else {name: array[part] for name, array in arrays.items()}
@@ -402,12 +400,12 @@ def _taken(arrays: FeedDict, part: slice | NDArray[np.int64]) -> Tensors:
 _MOST_VALUES, _MOST_ROWS = 4096, 64
 
 
-def random_signs(shape: tuple[int, ...], random: np.random.Generator) -> NDArray[np.float32]:
+def random_signs(shape: tuple[int, ...], random: np.random.Generator) -> Float32s:
     """Draws 1 or -1 for every value of an output, float32 of a shape."""
     return np.asarray(2 * random.integers(0, 2, shape, np.int8) - 1, np.float32)
 
 
-def draw_directions(values: NDArray[Any], count: int, random: np.random.Generator) -> NDArray[np.float32]:
+def draw_directions(values: Array, count: int, random: np.random.Generator) -> Float32s:
     """Draws directions for an estimate of the noise in an output.
 
     The mean of (v e)^2 over directions v is the square of the length of an error e, where the components of v
@@ -439,7 +437,7 @@ def draw_directions(values: NDArray[Any], count: int, random: np.random.Generato
     return np.asarray(signs + (along - signs @ axes.T) @ axes, np.float32)
 
 
-def _opposed(signs: NDArray[np.float32], count: int) -> NDArray[np.float32]:
+def _opposed(signs: Float32s, count: int) -> Float32s:
     """As many arrays of signs, each the given one times a row of a Hadamard matrix, over and over.
 
     Args:

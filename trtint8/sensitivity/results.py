@@ -6,7 +6,6 @@ Layers that lose accuracy have suspects: reasons in their ranges, their weights 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +14,10 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from calibrators import records
-from calibrators.checks import check_ending, check_path
+from calibrators.checks import FilePath, check_ending, check_path
+from calibrators.data.feeds import Float32s, Floats
 from calibrators.display.cards import Cell, bar, html_table
 from calibrators.display.picture import Picture, data_frame, plot_levels
 from calibrators.errors import TableError, counted, titled
@@ -111,7 +110,7 @@ def range_suspects(tensor: str, amax: float, histogram: Histogram | None) -> lis
     return found
 
 
-def weight_suspects(tensor: str, weights: NDArray[np.float32], axis: int | None) -> list[Suspect]:
+def weight_suspects(tensor: str, weights: Float32s, axis: int | None) -> list[Suspect]:
     """What is suspicious about a layer's weights.
 
     Args:
@@ -134,7 +133,7 @@ def weight_suspects(tensor: str, weights: NDArray[np.float32], axis: int | None)
     return [Suspect("uneven-channels", message)]
 
 
-def channel_suspects(tensor: str, channels: NDArray[np.float64]) -> list[Suspect]:
+def channel_suspects(tensor: str, channels: Floats) -> list[Suspect]:
     """What is suspicious about the channels of an activation.
 
     Args:
@@ -344,7 +343,7 @@ class Sensitivity(records.Result):
         """The layers. The first is the one that costs most if only this layer is in INT8."""
         return tuple(sorted(self.layers, key=lambda layer: layer.only.sqnr_db))
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: FilePath) -> Path:
         """Writes the result as JSON, atomically.
 
         Raises:
@@ -353,7 +352,7 @@ class Sensitivity(records.Result):
         return write_atomically(check_sensitivity_name(path), records.render(self, FORMAT))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Sensitivity:
+    def load(cls, path: FilePath) -> Sensitivity:
         """Reads what :meth:`save` wrote.
 
         Raises:
@@ -381,7 +380,7 @@ def _row(layer: LayerSensitivity, largest_share: float) -> list[Cell]:
     ]
 
 
-def check_sensitivity_name(path: str | os.PathLike[str]) -> Path:
+def check_sensitivity_name(path: FilePath) -> Path:
     """Refuses a name for a result that does not end as that of JSON, before any work is done for it.
 
     Raises:
@@ -508,7 +507,7 @@ def _unpack(record: _Record) -> Measured:
 SENSITIVITY = Kind("sensitivity", _Record, _pack, _unpack)
 
 
-def _check_sums(sums: NDArray[np.float64], variants: int) -> None:
+def _check_sums(sums: Floats, variants: int) -> None:
     """Refuses sums that no measurement makes: others would lead to another result without a word."""
     if sums.shape != (variants, COLUMNS):
         raise ValueError(f"its sums have the shape {sums.shape} instead of {(variants, COLUMNS)}")
@@ -519,7 +518,7 @@ def _check_sums(sums: NDArray[np.float64], variants: int) -> None:
         raise ValueError("a sum of squares in it is negative, or not finite")
 
 
-def _check_meanings(sums: NDArray[np.float64], effects: _Effects) -> None:
+def _check_meanings(sums: Floats, effects: _Effects) -> None:
     """Refuses sums that contradict each other: shares of more than all samples, or a cosine above 1."""
     column = {name: sums[:, index] for name, index in COLUMN.items()}
     if len(set(effects.variants)) < len(effects.variants) or ALL not in effects.variants:
@@ -555,7 +554,7 @@ def _check_counts(picks: Mapping[str, PickCounts | None]) -> None:
 
 
 def measurement_checkpoint(
-    path: str | os.PathLike[str],
+    path: FilePath,
     prepared: Model,
     table: CalibrationTable,
     keep_float: Sequence[str],

@@ -9,8 +9,8 @@ from functools import partial
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
+from calibrators.data.feeds import Float32s
 from calibrators.operators import Axes, Product, operator_of
 from calibrators.tables.choice import QMAX
 from trtint8.models.garbage_collection import pause_garbage_collection
@@ -105,7 +105,7 @@ class Quantizer:
         )
         return replace(self, placement=replace(self.placement, activations=activations, weights=weights))
 
-    def weights(self, edge: Edge, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    def weights(self, edge: Edge, weights: Float32s) -> Float32s:
         """Quantizes constant weights and dequantizes them again.
 
         Args:

@@ -11,11 +11,9 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict
+from calibrators.data.feeds import Array, FeedDict, Float32s, NamedArrays
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.host.session import first_line, give_back_freed_memory, open_session
 from calibrators.tables.choice import scale_of
@@ -28,7 +26,7 @@ from trtint8.quantization.placement import Placement
 from trtint8.simulation.networks import Form, Layer, QuantizedLayers, Quantizer, find_layers
 
 #: Tensor name to array.
-Tensors = dict[str, NDArray[Any]]
+Tensors = dict[str, Array]
 
 
 @dataclass(eq=False)
@@ -49,7 +47,7 @@ class Segment:
     _whole: _Block = field(repr=False)
     _alone: _Block | None = field(repr=False)
 
-    def run(self, form: Form, tensors: Mapping[str, NDArray[Any]]) -> Tensors:
+    def run(self, form: Form, tensors: NamedArrays) -> Tensors:
         """Computes the outputs.
 
         Args:
@@ -64,7 +62,7 @@ class Segment:
         """
         return self._whole.run(form, tensors) if self.outputs else {}
 
-    def run_layer(self, form: Form, tensors: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    def run_layer(self, form: Form, tensors: NamedArrays) -> Array:
         """Computes the layer alone.
 
         Args:
@@ -146,7 +144,7 @@ class Network:
             for name in self.last_read_by(number):
                 tensors.pop(name, None)
 
-    def split(self, outputs: Mapping[str, NDArray[Any]]) -> Tensors:
+    def split(self, outputs: NamedArrays) -> Tensors:
         """The model's outputs by the names of their parts."""
         return split_outputs(self.parts, outputs)
 
@@ -224,7 +222,7 @@ class _Block:
     outputs: tuple[str, ...]
     sessions: dict[Form, Any] = field(default_factory=dict)
 
-    def run(self, form: Form, tensors: Mapping[str, NDArray[Any]]) -> Tensors:
+    def run(self, form: Form, tensors: NamedArrays) -> Tensors:
         if form not in self.sessions:
             serialized = self._serialized(form)
             self.sessions[form] = open_session(
@@ -294,13 +292,11 @@ class LayerAlone:
         node.outputs[0].name = "output"
         self._block = _Block(model, self._quantizer, None, None, (node,), ("output",))
 
-    def run(self, values: NDArray[np.float32], weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    def run(self, values: Float32s, weights: Float32s) -> Float32s:
         """The layer's output in float, for its input and weights."""
         return self._block.run(Form.FLOAT, {"values": values, "weights": weights})["output"]
 
-    def run_int8(
-        self, values: NDArray[np.float32], weights: NDArray[np.float32], amax: float
-    ) -> NDArray[np.float32]:
+    def run_int8(self, values: Float32s, weights: Float32s, amax: float) -> Float32s:
         """The layer's output in INT8, for its input, its weights and the range of its input."""
         quantized = fake_quantize(values, self._activation.with_scale(scale_of(amax)))
         return self.run(quantized, self._quantizer.weights(self._weights, weights))
@@ -493,15 +489,15 @@ class _State:
                 tensors.pop(name, None)
 
 
-def _reached(segment: Segment, own: Mapping[str, NDArray[Any]]) -> frozenset[str]:
+def _reached(segment: Segment, own: NamedArrays) -> frozenset[str]:
     """The outputs of a segment that differ in a variant, whose differing tensors are ``own``."""
     changed = [segment.dependents[name] for name in segment.inputs if name in own]
     return frozenset().union(*changed)
 
 
-def _size(tensors: Mapping[str, NDArray[Any]]) -> int:
+def _size(tensors: NamedArrays) -> int:
     return sum(array.nbytes for array in tensors.values())
 
 
-def _select(names: Container[str], tensors: Mapping[str, NDArray[Any]]) -> Tensors:
+def _select(names: Container[str], tensors: NamedArrays) -> Tensors:
     return {name: array for name, array in tensors.items() if name in names}

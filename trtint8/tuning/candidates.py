@@ -10,15 +10,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from calibrators.checks import without_warnings
 from calibrators.data.batches import Batches
-from calibrators.data.feeds import FeedDict
+from calibrators.data.feeds import Array, FeedDict
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import CalibrationDataError, enumerated, titled
 from calibrators.progress import VALIDATING
@@ -129,7 +128,7 @@ class Scorer:
     def __init__(self, model: Model, batches: Batches, metric: Metric) -> None:
         self.model, self.batches, self.metric = model, batches, metric
         self._declared = DeclaredOutputs.of(model.graph_model)
-        self._outputs: list[list[NDArray[Any]]] = []
+        self._outputs: list[list[Array]] = []
         self._scored = False
         self._results: list[BatchResult] = []
         self._has_margin = False
@@ -242,11 +241,11 @@ class Scorer:
             replay = iter(self._outputs)
             yield lambda _feed: next(replay)
             return
-        kept: list[list[NDArray[Any]]] = []
+        kept: list[list[Array]] = []
         rows = self.batches.usual_rows
         reference = open_graph_model(self.model.graph_model, self._declared.sources, rows=rows)
 
-        def run_and_keep(feed: FeedDict) -> list[NDArray[Any]]:
+        def run_and_keep(feed: FeedDict) -> list[Array]:
             # What a session returns lies in its memory and keeps all of it, also when the session is closed.
             kept.append([array.copy() for array in reference.run(feed)])
             return kept[-1]

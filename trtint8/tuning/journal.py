@@ -6,13 +6,12 @@ How long a search may take.
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from calibrators.checks import is_number
+from calibrators.checks import FilePath, is_number
 from calibrators.errors import Argument, CalibrationDataError, TableError
 from calibrators.host.checkpoint import Checkpoint, Kind, check_place
 from calibrators.records import Probability
@@ -145,7 +144,7 @@ class JournalFile:
         resume: Continue from the file where there is one; else it is overwritten.
     """
 
-    path: str | os.PathLike[str]
+    path: FilePath
     resume: bool = False
 
     def open(self, identity: Mapping[str, object]) -> Journal:

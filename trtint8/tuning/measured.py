@@ -18,7 +18,6 @@ The other machine needs TensorRT 8.5 to 11 with its program ``trtexec``, a shell
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import statistics
 from collections.abc import Callable, Collection, Sequence
@@ -28,14 +27,14 @@ from pathlib import Path
 import onnx_ir as ir
 
 from calibrators import records
-from calibrators.checks import check_path, warn_user
+from calibrators.checks import FilePath, check_path, warn_user
 from calibrators.cuda import gpu_clocks, gpu_names, gpu_uuid, require_gpu, turn_on_gpu
 from calibrators.errors import BuildError, EngineError, GpuMemoryError, OutputError, TrtInt8Error
 from calibrators.files import check_writable, write_atomically
 from trtint8.builder.build import BuiltEngine
 from trtint8.engine.timings import read_exported_times, read_layers, read_profile, seconds_of_nodes
 from trtint8.models.serialization import save_model
-from trtint8.runtime.bench import bench, random_feed
+from trtint8.runtime.bench import bench_contexts, random_feed
 from trtint8.runtime.engine import Engine
 from trtint8.runtime.execution import ExecutionContext
 from trtint8.tuning.stopwatch import Source, Timing
@@ -160,7 +159,7 @@ def _turns(engines: Sequence[Engine]) -> list[list[float]]:
 
 
 def _seconds(context: ExecutionContext, engine: Engine) -> float:
-    report = bench(
+    report = bench_contexts(
         context,
         random_feed(engine.inputs, engine.profiles, None),
         name="",
@@ -235,7 +234,7 @@ class TrtexecStopwatch:
 
     def __init__(
         self,
-        directory: str | os.PathLike[str],
+        directory: FilePath,
         identity: str,
         models: Callable[[frozenset[str]], tuple[ir.Model, ir.Model]],
         nodes: Collection[str],

@@ -14,13 +14,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from calibrators.checks import warn_user
+from calibrators.checks import FilePath, warn_user
 from calibrators.errors import BuildError, UnsupportedError
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import title_of
@@ -315,7 +314,7 @@ class SpeedGoal:
     gpu: Gpu | None
     options: EstimatorOptions
     on_trial: Callable[[SpeedTrial], None] = lambda _trial: None
-    folder: str | os.PathLike[str] | None = None
+    folder: FilePath | None = None
     machine: str | None = None
 
     @property

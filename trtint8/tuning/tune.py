@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from calibrators import records
-from calibrators.checks import warn_user
+from calibrators.checks import PATH_TYPES, FilePath, warn_user
 from calibrators.data.batches import Batches, warning_of_inputs
 from calibrators.data.feeds import FeedDict
 from calibrators.data.inputs import DataOptions, InputSpec
@@ -415,7 +415,7 @@ def refuse_losing_files(output: Path) -> None:
     refuse_losing(output, [table, log], [float_model])
 
 
-def save_tuned(tuned: Tuned, original: str | os.PathLike[str], output: str | os.PathLike[str]) -> Written:
+def save_tuned(tuned: Tuned, original: FilePath, output: FilePath) -> Written:
     """Writes the Q/DQ model, and beside it the table, the float model where it changed, and the log.
 
     Args:
@@ -583,7 +583,7 @@ def _check_others(
 
 
 def _are_one_file(one: object, other: object) -> bool:
-    if not (isinstance(one, str | os.PathLike) and isinstance(other, str | os.PathLike)):
+    if not (isinstance(one, PATH_TYPES) and isinstance(other, PATH_TYPES)):
         return False
     return Path(one).resolve() == Path(other).resolve()
 

@@ -10,10 +10,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from calibrators.data.feeds import Array, FeedDict, batch_rows, is_float
+from calibrators.data.feeds import Array, FeedDict, NamedArrays, batch_rows, is_float
 from calibrators.data.inputs import shape_text
 from calibrators.data.samples import numbered
-from trtint8.validation.detection.boxes import Outputs
 from trtint8.validation.detection.decoding import (
     Activation,
     Grid,
@@ -60,15 +59,15 @@ class Batch:
     """
 
     feeds: FeedDict
-    outputs: Outputs
-    reference: Outputs
+    outputs: NamedArrays
+    reference: NamedArrays
     labels: Array | None
     rows: int
     first: int = 0
     name_of: Callable[[int], str] = numbered
 
 
-def count_rows(feed: FeedDict, outputs: Outputs) -> int:
+def count_rows(feed: FeedDict, outputs: NamedArrays) -> int:
     """How many samples a batch has: by what is fed, or else by the first output.
 
     Args:
@@ -79,7 +78,7 @@ def count_rows(feed: FeedDict, outputs: Outputs) -> int:
     return batch_rows(feed) or (len(first) if first.ndim else 1)
 
 
-def copied(arrays: Outputs) -> dict[str, Array]:
+def copied(arrays: NamedArrays) -> dict[str, Array]:
     """Arrays for a function of the user's, which may compute in place.
 
     Read-only views would not do: PyTorch writes into them all the same, and compiled code often refuses them.
@@ -215,7 +214,7 @@ class BatchForm:
     @classmethod
     def of(
         cls,
-        outputs: Outputs,
+        outputs: NamedArrays,
         labels: Array | None,
         rows: int,
         without_samples: frozenset[str] = frozenset(),

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches, LabelledFeed
-from calibrators.data.feeds import Array, FeedDict, batch_rows, is_float
+from calibrators.data.feeds import Array, FeedDict, NamedArrays, batch_rows, is_float
 from calibrators.data.inputs import InputSpec
 from calibrators.data.samples import check_feed, numbered
 from calibrators.data.sources.arrays import first_labels
@@ -38,7 +38,6 @@ from trtint8.validation.accuracy import (
 from trtint8.validation.batch import Batch, BatchForm, by_sample, count_rows
 from trtint8.validation.budget import Budget, Goal, judged
 from trtint8.validation.class_scores import check_class_folders
-from trtint8.validation.detection.boxes import Outputs
 from trtint8.validation.detection.decoding import may_hold_rows
 from trtint8.validation.detection.layouts import SeenLayouts
 from trtint8.validation.fidelity import FidelityMeter, PicksMeter, figure_of
@@ -351,12 +350,12 @@ class OpenModels:
             _Shown.of(batch, asked) if self._shows else None,
         )
 
-    def _by_name(self, arrays: Sequence[Array], further: Sequence[str]) -> tuple[Outputs, Outputs]:
+    def _by_name(self, arrays: Sequence[Array], further: Sequence[str]) -> tuple[NamedArrays, NamedArrays]:
         """The outputs of a model, and all that it gives."""
         found = dict(zip((*self._declared.shapes, *further), arrays, strict=True))
         return {name: found[name] for name in self._declared.shapes}, found
 
-    def _split(self, outputs: Outputs) -> Outputs:
+    def _split(self, outputs: NamedArrays) -> NamedArrays:
         """The parts that a model gives."""
         return split_outputs([part for part in self._declared.parts if part.output in outputs], outputs)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calibrators.data.feeds import Array, Floats, Indices
+from calibrators.data.feeds import Array, Floats, Indices, NamedArrays
 from calibrators.data.inputs import shape_text
 from calibrators.errors import CalibrationDataError
 from calibrators.histograms.rules import decibels
@@ -21,7 +21,6 @@ from calibrators.operators import Shown
 from trtint8.models.outputs.joined import OutputPart
 from trtint8.models.outputs.picked import ShownPicks
 from trtint8.validation.batch import Batch, BatchForm, by_sample
-from trtint8.validation.detection.boxes import Outputs
 from trtint8.validation.meters import DECIBELS, Answers, Measurand, PartsMeter, SumsMeter
 from trtint8.validation.significance import SameAnswer
 
@@ -201,7 +200,7 @@ class FidelityMeter(PartsMeter[Floats]):
         self._figures = [name for name, one in FIGURES.items() if one.is_usual or name in asked]
         self._tokens = any(FIGURES[name].of_tokens for name in self._figures)
 
-    def add(self, outputs: Outputs, reference: Outputs) -> None:
+    def add(self, outputs: NamedArrays, reference: NamedArrays) -> None:
         """Adds one batch.
 
         Args:
@@ -382,7 +381,7 @@ class PicksMeter:
         """The same meter, which has counted nothing."""
         return PicksMeter(self.shown)
 
-    def add(self, outputs: Outputs, reference: Outputs, rows: int) -> None:
+    def add(self, outputs: NamedArrays, reference: NamedArrays, rows: int) -> None:
         """Adds one batch.
 
         Args:

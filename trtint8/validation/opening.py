@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from calibrators.checks import refuse_empty_path, warn_user
+from calibrators.checks import PATH_TYPES, refuse_empty_path, warn_user
 from calibrators.cuda import gpu_names, gpu_problem
 from calibrators.data.batches import Batches, observed
 from calibrators.data.feeds import Array, FeedDict, is_float
@@ -556,7 +555,7 @@ def _describe_integer_model(model: str, integers: Sequence[str], left: Sequence[
 def engine_path(model: ModelSource) -> Path | None:
     """The path of an engine; None for a model."""
     refuse_empty_path("the model", model, ModelError)
-    path = Path(model) if isinstance(model, (str, os.PathLike)) else None
+    path = Path(model) if isinstance(model, PATH_TYPES) else None
     return path if path and not names_model(path) else None
 
 

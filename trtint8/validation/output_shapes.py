@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from calibrators.data.feeds import Array
+from calibrators.data.feeds import Array, NamedArrays
 from calibrators.data.inputs import InputSpec, shape_text
 from calibrators.errors import CalibrationDataError, ModelError
 from trtint8.arithmetic.storage import InnerTensor
@@ -22,7 +22,6 @@ from trtint8.models.outputs.picked import (
 )
 from trtint8.models.shapes import declared_sizes
 from trtint8.validation.batch import BatchForm, DeclaredShape
-from trtint8.validation.detection.boxes import Outputs
 from trtint8.validation.meters import Measurand
 
 
@@ -82,7 +81,7 @@ class DeclaredOutputs:
         return tuple(one.tensor for one in self.shown if one.tensor not in self.shapes)
 
     def form_of(
-        self, outputs: Outputs, labels: Array | None, rows: int, without_samples: frozenset[str]
+        self, outputs: NamedArrays, labels: Array | None, rows: int, without_samples: frozenset[str]
     ) -> BatchForm:
         """The form of a batch.
 
@@ -109,7 +108,9 @@ def outputs_without_samples(
     return frozenset(name for name, shape in declared.items() if shape and shape[0] is None)
 
 
-def differing_outputs(got: Outputs, wanted: Outputs, declared: Mapping[str, DeclaredShape]) -> frozenset[str]:
+def differing_outputs(
+    got: NamedArrays, wanted: NamedArrays, declared: Mapping[str, DeclaredShape]
+) -> frozenset[str]:
     """The outputs that two models give in different shapes for one batch.
 
     Args:
@@ -134,7 +135,7 @@ def differing_outputs(got: Outputs, wanted: Outputs, declared: Mapping[str, Decl
     return different
 
 
-def check_comparable(asked: Sequence[Measurand], different: frozenset[str], got: Outputs) -> None:
+def check_comparable(asked: Sequence[Measurand], different: frozenset[str], got: NamedArrays) -> None:
     """Refuses metrics that compare outputs element by element where these have different shapes.
 
     Args:

@@ -17,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from calibrators.checks import several
-from calibrators.data.feeds import Array, Floats
+from calibrators.data.feeds import Array, Floats, NamedArrays
 from calibrators.errors import Argument, ModelError, enumerated
 from calibrators.histograms.rules import decibels
 from calibrators.tables.choice import QMAX
@@ -25,7 +25,6 @@ from trtint8.arithmetic.storage import InnerTensor, inner_tensors
 from trtint8.models.graph import graph_values, is_constant
 from trtint8.models.model import Model
 from trtint8.models.outputs.joined import inferred_copy
-from trtint8.validation.detection.boxes import Outputs
 from trtint8.validation.fidelity import Sums, in_blocks, inner_product
 from trtint8.validation.meters import PartsMeter
 
@@ -141,7 +140,7 @@ class TensorMeter(PartsMeter[Floats]):
         self._left_out = {name: reasons.get(name, other_reason) for name in wanted if name not in given}
         self._given = given
 
-    def add(self, values: Outputs, reference: Outputs) -> None:
+    def add(self, values: NamedArrays, reference: NamedArrays) -> None:
         """Adds one batch.
 
         Args:

@@ -9,12 +9,10 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict
+from calibrators.data.feeds import Array, FeedDict, NamedArrays
 from calibrators.errors import CalibrationDataError, UnsupportedError, counted, failures_named
 from trtint8.validation.batch import Batch, copied
-from trtint8.validation.detection.boxes import Outputs
 from trtint8.validation.meters import Measurand, SumsMeter, mean
 
 
@@ -32,7 +30,7 @@ class DataSetMetric(Protocol):
         """Makes the same metric without data; it is called once per model."""
         ...
 
-    def update(self, feeds: FeedDict, outputs: Outputs, labels: NDArray[Any] | None) -> None:
+    def update(self, feeds: FeedDict, outputs: NamedArrays, labels: Array | None) -> None:
         """Adds one batch. The arrays are copies, which the metric may change and keep.
 
         Args:
@@ -81,9 +79,9 @@ class ComparingMetric(Protocol):
     def update(
         self,
         feeds: FeedDict,
-        outputs: Outputs,
-        labels: NDArray[Any] | None,
-        reference_outputs: Outputs,
+        outputs: NamedArrays,
+        labels: Array | None,
+        reference_outputs: NamedArrays,
     ) -> None:
         """Adds one batch; see :class:`DataSetMetric`.
 
@@ -101,12 +99,12 @@ class ComparingMetric(Protocol):
 
 
 #: What a function of a batch returns: one number per batch, or one per sample.
-Values: TypeAlias = float | Sequence[float] | NDArray[Any]
+Values: TypeAlias = float | Sequence[float] | Array
 
 #: A function of a batch's feeds and outputs, and of the reference's outputs where it takes them. The arrays
 #: are copies, which it may change.
 MetricFunction: TypeAlias = (
-    Callable[[FeedDict, Outputs], Values] | Callable[[FeedDict, Outputs, Outputs], Values]
+    Callable[[FeedDict, NamedArrays], Values] | Callable[[FeedDict, NamedArrays, NamedArrays], Values]
 )
 
 #: Names of a parameter that takes the reference's outputs though it has a default value.

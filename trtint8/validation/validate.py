@@ -6,7 +6,6 @@ Validation by workers: they run all models on batches, and this process puts the
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +14,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from calibrators.checks import warn_user
+from calibrators.checks import PATH_TYPES, warn_user
 from calibrators.data.batches import Batches, Shard, Source, observed, warning_of_inputs
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import CalibratedInputs, DataOptions
@@ -147,7 +146,7 @@ def _fed_to(source: ModelSource) -> tuple[str, CalibratedInputs | None]:
     """What a model is called in messages, and what it was fed while it was calibrated, where it says so."""
     plan = engine_path(source)
     if plan is None:
-        name = source if isinstance(source, (str, os.PathLike)) else "the INT8 model"
+        name = source if isinstance(source, PATH_TYPES) else "the INT8 model"
         return f"the model '{name}'" if name is source else str(name), inputs_ahead(source)
     known = is_file(sidecar_path(plan))
     return f"the engine '{plan}'", read_sidecar(plan).calibrated_inputs if known else None
@@ -316,7 +315,7 @@ def _sent(source: ModelSource, loaded: Model | Path) -> bytes | Path:
     """What a worker opens: a serialized model; or the path of an engine, or of a model beyond 2 GiB."""
     if isinstance(loaded, Path):
         return loaded.absolute()
-    if isinstance(source, (str, os.PathLike)) and not fits_message(loaded.graph_model):
+    if isinstance(source, PATH_TYPES) and not fits_message(loaded.graph_model):
         return Path(source).absolute()
     serialized: bytes = to_proto(loaded.graph_model).SerializeToString()
     return serialized

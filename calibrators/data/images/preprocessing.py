@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators import records
-from calibrators.checks import FilePath, check_path, located, warn_user
+from calibrators.checks import PATH_TYPES, FilePath, check_path, located, warn_user
 from calibrators.data.images.files import MOST_PIXELS, Placing, letterbox, resize_images
 from calibrators.errors import Argument, CalibrationDataError
 
@@ -252,7 +251,7 @@ def check_preprocessing(given: object) -> None:
     advice = "give a trtint8.Preprocessing, such as trtint8.Preprocessing(mean=(0.5,), std=(0.5,))"
     if isinstance(given, Mapping):
         advice = "give trtint8.Preprocessing(**values), with its values as keywords"
-    elif isinstance(given, (str, os.PathLike)):
+    elif isinstance(given, PATH_TYPES):
         advice = "read the file with trtint8.Preprocessing.load(path)"
     raise CalibrationDataError(f"{Argument('preprocessing')} is a {type(given).__name__}; {advice}")
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators import records
-from calibrators.checks import FilePath, refuse_empty_path, warn_user
+from calibrators.checks import PATH_TYPES, FilePath, refuse_empty_path, warn_user
 from calibrators.data.images.files import Placing, image_size
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.errors import (
@@ -499,7 +499,7 @@ def as_class_names(names: FilePath | Sequence[str]) -> tuple[str, ...]:
         CalibrationDataError: The file cannot be read, or a name is no text of one line.
         UnsupportedError: It is a YAML file, and PyYAML is not installed.
     """
-    if not isinstance(names, str | os.PathLike):
+    if not isinstance(names, PATH_TYPES):
         return class_names(names, f"{Argument('class_names')}")
     refuse_empty_path("the class names", names, CalibrationDataError)
     file = Path(names)

@@ -18,13 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators import records
-from calibrators.checks import FilePath, as_integer
+from calibrators.checks import PATH_TYPES, FilePath, as_integer
 from calibrators.data.batches import AtPath, IndexedSource, first_samples
 from calibrators.data.feeds import (
     LABELS,
+    Array,
     BatchAxes,
     Binding,
     FeedDict,
+    Indices,
+    Ints,
     OneSample,
     as_array,
     batch_rows,
@@ -34,7 +37,7 @@ from calibrators.data.feeds import (
     needs_single_feeds,
     one_sample,
 )
-from calibrators.data.inputs import DataOptions, Indices, Shape, shape_text
+from calibrators.data.inputs import DataOptions, Shape, shape_text
 from calibrators.errors import Argument, CalibrationDataError, DamagedFileError, counted, in_words, such_as
 from calibrators.files import exists, is_file, kind_by_ending
 
@@ -176,7 +179,7 @@ def _check_axes(data: BatchAxes, binding: Binding) -> None:
     Raises:
         CalibrationDataError: Says which.
     """
-    is_path = isinstance(data.data, str | os.PathLike)
+    is_path = isinstance(data.data, PATH_TYPES)
     if not isinstance(data.data, Mapping) and not (is_path and Path(data.data).suffix.lower() == ".npz"):
         what = f"'{data.data}'" if is_path else f"a {type(data.data).__name__}"
         raise CalibrationDataError(
@@ -221,7 +224,7 @@ def _from_array_file(path: Path, binding: Binding, limit: int | None = None) -> 
     return replace(source, count=archive.rows, labels=labels, kept=archive.kept)
 
 
-def read_arrays(path: Path, binding: Binding) -> dict[str, NDArray[Any]]:
+def read_arrays(path: Path, binding: Binding) -> dict[str, Array]:
     """Reads a .npz, or a .npy, which feeds the model's only input.
 
     Raises:
@@ -231,7 +234,7 @@ def read_arrays(path: Path, binding: Binding) -> dict[str, NDArray[Any]]:
     return _named(path, binding, load_arrays(path))
 
 
-def outlined_arrays(path: Path, binding: Binding) -> dict[str, NDArray[Any]]:
+def outlined_arrays(path: Path, binding: Binding) -> dict[str, Array]:
     """Arrays of the shapes and element types that a file has; the values of a .npy are not read.
 
     Raises:
@@ -242,9 +245,7 @@ def outlined_arrays(path: Path, binding: Binding) -> dict[str, NDArray[Any]]:
     return read_arrays(path, binding)
 
 
-def _named(
-    path: Path, binding: Binding, loaded: NDArray[Any] | dict[str, NDArray[Any]]
-) -> dict[str, NDArray[Any]]:
+def _named(path: Path, binding: Binding, loaded: Array | dict[str, Array]) -> dict[str, Array]:
     if isinstance(loaded, dict):
         return loaded
     return {binding.only_input(f"the file '{path}'").name: loaded}
@@ -272,7 +273,7 @@ class Archive:
         classes: The class index of each row of the file, where it has such labels.
     """
 
-    arrays: dict[str, NDArray[Any]]
+    arrays: dict[str, Array]
     rows: int | None = None
     kept: Indices | None = None
     classes: NDArray[np.integer[Any]] | None = None
@@ -364,13 +365,13 @@ def _header_of(stream: IO[bytes], size: int, what: str, *, whole: bool = False) 
     return None if fortran or not shape else _Header(shape, dtype, before)
 
 
-def _rows(archive: zipfile.ZipFile, info: zipfile.ZipInfo, header: _Header, rows: Indices) -> NDArray[Any]:
+def _rows(archive: zipfile.ZipFile, info: zipfile.ZipInfo, header: _Header, rows: Indices) -> Array:
     """Some rows of a member, which ascend."""
     with archive.open(info) as member:
         return _read_rows(member, header, rows)
 
 
-def _read_rows(stream: IO[bytes], header: _Header, rows: Indices) -> NDArray[Any]:
+def _read_rows(stream: IO[bytes], header: _Header, rows: Indices) -> Array:
     """Some rows of an array; of rows that follow each other, all are read at once."""
     row_bytes = math.prod(header.shape[1:]) * header.dtype.itemsize
     runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
@@ -419,15 +420,15 @@ class _StoredRows:
         header = _header_of(stream, version[1], "it")
         return None if header is None else cls(path, header, version)
 
-    def outline(self) -> NDArray[Any]:
+    def outline(self) -> Array:
         """An array of the same shape and element type, which takes no memory."""
         return np.broadcast_to(np.zeros((), self.header.dtype), self.header.shape)
 
-    def rows(self, rows: Indices) -> NDArray[Any]:
+    def rows(self, rows: Indices) -> Array:
         """Reads some rows."""
         return read_array_file(self.path, partial(self._rows, rows=rows))
 
-    def _rows(self, stream: IO[bytes], rows: Indices) -> NDArray[Any]:
+    def _rows(self, stream: IO[bytes], rows: Indices) -> Array:
         if _version(stream) != self.version:
             raise ValueError("another process has changed it since it was opened")
         return _read_rows(stream, self.header, rows)
@@ -438,7 +439,7 @@ def _version(stream: IO[bytes]) -> tuple[int, int, int]:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def load_arrays(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
+def load_arrays(path: Path) -> Array | dict[str, Array]:
     """All arrays of a .npz, or the array of a .npy."""
     if path.suffix.lower() == _SUFFIX:
         return read_array_file(path, lambda stream: np.lib.format.read_array(stream, allow_pickle=False))
@@ -473,7 +474,7 @@ def read_array_file(path: Path, read: Callable[[IO[bytes]], _Result]) -> _Result
 # Labels ------------------------------------------------------------------------------------------------
 
 
-def load_labels(labels: Any, count: int | None) -> NDArray[Any]:
+def load_labels(labels: Any, count: int | None) -> Array:
     """Labels that were given apart from the data.
 
     Args:
@@ -486,7 +487,7 @@ def load_labels(labels: Any, count: int | None) -> NDArray[Any]:
     Raises:
         CalibrationDataError: The file is unusable, or the labels are no such array.
     """
-    if not isinstance(labels, str | os.PathLike):
+    if not isinstance(labels, PATH_TYPES):
         return as_labels(labels, count, "labels")
     path = Path(labels)
     if path.suffix.lower() not in ARRAY_SUFFIXES:
@@ -502,7 +503,7 @@ def load_labels(labels: Any, count: int | None) -> NDArray[Any]:
     return as_labels(loaded, count, f"labels file '{path}'")
 
 
-def labels_array(labels: Any, what: str, advice: str) -> NDArray[Any]:
+def labels_array(labels: Any, what: str, advice: str) -> Array:
     """Labels as an array.
 
     Args:
@@ -519,7 +520,7 @@ def labels_array(labels: Any, what: str, advice: str) -> NDArray[Any]:
         raise CalibrationDataError(f"{what} cannot become an array: {error}; {advice}") from error
 
 
-def as_labels(labels: Any, count: int | None, what: str) -> NDArray[Any]:
+def as_labels(labels: Any, count: int | None, what: str) -> Array:
     """Checks that labels are one class index, or one array, per sample.
 
     Args:
@@ -548,7 +549,7 @@ def as_labels(labels: Any, count: int | None, what: str) -> NDArray[Any]:
     return _as_int64(array, what) if is_class_indices(array) else array
 
 
-def _as_int64(indices: NDArray[np.integer[Any]], what: str) -> NDArray[np.int64]:
+def _as_int64(indices: NDArray[np.integer[Any]], what: str) -> Ints:
     # Larger ones would become negative, and messages would name what the data does not hold.
     if (beyond := indices[indices > np.iinfo(np.int64).max]).size:
         raise CalibrationDataError(
@@ -557,12 +558,12 @@ def _as_int64(indices: NDArray[np.integer[Any]], what: str) -> NDArray[np.int64]
     return indices.astype(np.int64)
 
 
-def is_class_indices(labels: NDArray[Any] | None) -> TypeGuard[NDArray[np.int64]]:
+def is_class_indices(labels: Array | None) -> TypeGuard[Ints]:
     """Whether labels are one class index per sample, and not arrays or numbers of another kind."""
     return labels is not None and labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer)
 
 
-def sorted_classes(labels: NDArray[Any] | None) -> NDArray[np.int64] | None:
+def sorted_classes(labels: Array | None) -> Ints | None:
     """Labels where samples lie sorted by class, so that the first of them would be of few classes; else None.
 
     Args:
@@ -574,7 +575,7 @@ def sorted_classes(labels: NDArray[Any] | None) -> NDArray[np.int64] | None:
     return labels if 2 * len(np.unique(labels)) <= len(labels) else None
 
 
-def first_labels(labels: NDArray[Any] | None, count: int, before: int) -> NDArray[Any] | None:
+def first_labels(labels: Array | None, count: int, before: int) -> Array | None:
     """The labels of a batch.
 
     Args:

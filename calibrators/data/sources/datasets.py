@@ -16,11 +16,12 @@ from calibrators.data.feeds import (
     Binding,
     FedAndLabels,
     FeedDict,
+    Indices,
     are_numbers,
     join_samples,
     named_arrays,
 )
-from calibrators.data.inputs import DEFAULT_BATCH_SIZE, DataOptions, Indices, fixed_batches
+from calibrators.data.inputs import DEFAULT_BATCH_SIZE, DataOptions, fixed_batches
 from calibrators.data.sources.arrays import as_labels
 from calibrators.data.sources.streams import Stream, has_columns, refuse_shuffling
 from calibrators.errors import CalibrationDataError

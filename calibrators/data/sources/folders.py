@@ -17,9 +17,12 @@ from calibrators.checks import FilePath, warn_user
 from calibrators.data.batches import AtPath, IndexedSource
 from calibrators.data.feeds import (
     LABELS,
+    Array,
     Binding,
     FedAndLabels,
     FeedDict,
+    Float32s,
+    Indices,
     NameOf,
     batch_rows,
     is_float,
@@ -35,7 +38,7 @@ from calibrators.data.images.true_boxes import (
     read_true_boxes,
 )
 from calibrators.data.images.true_boxes import LABELS as BOXES
-from calibrators.data.inputs import DataOptions, Indices, InputSpec, shape_text
+from calibrators.data.inputs import DataOptions, InputSpec, shape_text
 from calibrators.data.samples import file_name
 from calibrators.data.sources.arrays import ARRAY_SUFFIXES, as_labels, outlined_arrays, read_arrays
 from calibrators.errors import (
@@ -87,7 +90,7 @@ class Files(IndexedSource):
         """Whether a sample cannot be read."""
         return self.bad_at(sample)
 
-    def boxes(self, labels: Any, order: Indices, preprocessing: Preprocessing | None) -> NDArray[np.float32]:
+    def boxes(self, labels: Any, order: Indices, preprocessing: Preprocessing | None) -> Float32s:
         """The boxes of the images in a file of COCO's instances."""
         if not self.of_images:
             super().boxes(labels, order, preprocessing)
@@ -241,7 +244,7 @@ def array_files(folder: Path) -> list[Path]:
 def _from_image_files(
     paths: Sequence[Path],
     binding: Binding,
-    labels: NDArray[Any] | None,
+    labels: Array | None,
     class_names: tuple[str, ...] | None = None,
     *,
     upright: bool = False,
@@ -300,7 +303,7 @@ def _check_size(path: Path, spec: InputSpec, binding: Binding, height: int, widt
 
 def _from_array_files(paths: Sequence[Path], binding: Binding, skip_bad: bool, labelled: bool) -> Files:
     rows: list[int | None] = []  # None of a file that cannot be read
-    labels: list[NDArray[Any]] = []
+    labels: list[Array] = []
     for path in paths:
         try:
             feed, some = _read_block(path, binding, outlined_arrays)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from calibrators.checks import warn_user
 from calibrators.data.batches import IndexedSource
-from calibrators.data.feeds import Binding, FeedDict, fits, is_float, listed
-from calibrators.data.inputs import DataOptions, Indices, InputSpec, Shape, named_sizes, shape_text
+from calibrators.data.feeds import Binding, FeedDict, Indices, fits, is_float, listed
+from calibrators.data.inputs import DataOptions, InputShapes, InputSpec, Shape, named_sizes, shape_text
 from calibrators.errors import CalibrationDataError
 
 #: How data begins that is made of random samples.
@@ -107,7 +107,7 @@ class RandomSamples(IndexedSource):
         return {name: np.stack([sample[name] for sample in samples]) for name in samples[0]}, None
 
 
-def with_shapes(data: str, inputs: Sequence[InputSpec], shapes: Mapping[str, Sequence[int]]) -> str:
+def with_shapes(data: str, inputs: Sequence[InputSpec], shapes: InputShapes) -> str:
     """Random data with the shapes of inputs that it says nothing about.
 
     Args:

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrators.data.feeds import AnyFloats
 from calibrators.errors import TableError
 from calibrators.tables.formats.common import (
     add_range,
@@ -114,7 +114,7 @@ def render(table: NcnnTable) -> bytes:
     ).encode()
 
 
-def is_winograd(stored: Sequence[float], weights: NDArray[np.floating]) -> bool:
+def is_winograd(stored: Sequence[float], weights: AnyFloats) -> bool:
     """Whether weight ranges were written for a Winograd transformation, as 31 / amax.
 
     Args:

@@ -33,7 +33,7 @@ from gpu_checks.rates import Contender, take_turns
 from gpu_checks.records import Figure, Finding
 from gpu_checks.resnet50 import INPUT, SHAPE, random_images
 from trtint8 import Engine
-from trtint8.runtime.bench import bench
+from trtint8.runtime.bench import bench_contexts
 
 _OVERHEAD = "What a call costs, in calls per second (implicit INT8 engine)"
 
@@ -116,7 +116,7 @@ def _overhead(path: Path, batch: int) -> Finding:
         seconds = limits.MEASURE_SECONDS / 2
         rates: dict[str, Figure] = dict(take_turns(contenders, seconds=seconds, rounds=limits.ROUNDS))
         context = engine.new_context()
-        report = bench(
+        report = bench_contexts(
             context, feed, name="", batch_size=batch, seconds=limits.MEASURE_SECONDS, transfers=False
         )
         rates["bench, no copies"] = report.throughput

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import pytest
 
+from calibrators.checks import FilePath
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError, OutputError, TrtInt8Error
 from calibrators.ray.cluster import RayExecutor
@@ -23,7 +23,7 @@ Kind = Literal["good", "bad"]
 
 
 def call(
-    model: str | os.PathLike[str],
+    model: FilePath,
     others: Sequence[str],
     *,
     kind: Kind = "good",

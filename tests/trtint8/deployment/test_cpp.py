@@ -122,7 +122,7 @@ inline IRuntime* createInferRuntime(ILogger&) noexcept { return new IRuntime; }
 
 def compiled(engine, folder, wanted):
     """Deploys an engine, and compiles the program."""
-    deploy(engine, "cpp", folder, wanted)
+    deploy(engine, "cpp", folder, preprocessing=wanted)
     (folder / "NvInfer.h").write_text(TENSORRT)
     (folder / "cuda_runtime_api.h").write_text(CUDA)
     command = [compiler(), "-std=c++17", "-Wall", "-Wextra", "-Werror", "-I.", "main.cpp", "-o", "run"]
@@ -430,7 +430,7 @@ def run(make_engine, tmp_path, ends):
     """Runs the program of a container on arrays."""
     folder = tmp_path / "image"
     profiles = ({"images": shapes(1, 2, 4)}, {"images": shapes(5, 8, 16)})
-    deploy(make_engine(profiles=profiles, **ends), "docker", folder, Preprocessing(scale=2.0))
+    deploy(make_engine(profiles=profiles, **ends), "docker", folder, preprocessing=Preprocessing(scale=2.0))
     (folder / "tensorrt.py").write_text(DOCKER_TENSORRT)
     (folder / "cuda" / "bindings").mkdir(parents=True)
     (folder / "cuda" / "bindings" / "runtime.py").write_text(DOCKER_CUDA)

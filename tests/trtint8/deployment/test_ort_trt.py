@@ -86,7 +86,7 @@ def test_types_are_those_of_the_model_that_onnx_runtime_runs(make_engine):
 
 def test_the_program_gives_the_provider_its_options(make_engine, tmp_path, monkeypatch):
     folder = tmp_path / "there"
-    deploy(make_engine(), "ort-trt", folder, None)
+    deploy(make_engine(), "ort-trt", folder)
     monkeypatch.syspath_prepend(str(folder))
     for name in ("preprocess", "session"):
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -107,7 +107,7 @@ def test_the_program_gives_the_provider_its_options(make_engine, tmp_path, monke
 @pytest.mark.parametrize(("own", "then"), [(None, "1"), ("0", "0")])
 def test_the_program_has_onnx_runtime_send_nothing(make_engine, tmp_path, monkeypatch, own, then):
     folder = tmp_path / "there"
-    deploy(make_engine(), "ort-trt", folder, None)
+    deploy(make_engine(), "ort-trt", folder)
     # As much of ONNX Runtime as tells what the variable was when it was imported.
     (folder / "onnxruntime.py").write_text(
         "import os\nraise RuntimeError(os.environ.get('ORT_DISABLE_TELEMETRY'))\n"

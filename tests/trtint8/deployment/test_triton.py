@@ -185,7 +185,7 @@ def client(make_engine, tmp_path):
             tuple(TensorSpec(f"{name}{end}", "float32", shape) for name, shape in shapes_of.items())
             for end in ("", "_out")
         ]
-        deploy(make_engine(inputs=ends[0], outputs=ends[1], profiles=profiles), "triton", folder, None)
+        deploy(make_engine(inputs=ends[0], outputs=ends[1], profiles=profiles), "triton", folder)
         (folder / "tritonclient").mkdir()
         (folder / "tritonclient" / "http.py").write_text(CLIENT)
         (folder / "tritonclient" / "utils.py").write_text("def np_to_triton_dtype(dtype): return dtype.name")

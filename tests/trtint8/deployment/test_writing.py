@@ -36,7 +36,7 @@ def test_a_file_that_the_model_does_not_name_stays_where_it_is(make_engine, tmp_
     engine = make_engine()
     (tmp_path / "secret").write_text("SECRET")
     (tmp_path / "net.qdq.onnx.data").symlink_to("secret")
-    files = deploy(engine, to, tmp_path / "there", None)
+    files = deploy(engine, to, tmp_path / "there")
     assert all(b"SECRET" not in path.read_bytes() for path in files)
     assert not list((tmp_path / "there").rglob("*.data"))
 
@@ -52,7 +52,7 @@ def test_weights_beside_a_model_go_along(make_engine, tmp_path, monkeypatch, to)
     for largest in (serialization._LARGEST_INLINE, 0):  # in the model, and beside it
         monkeypatch.setattr(serialization, "_LARGEST_INLINE", largest)
         folder = tmp_path / f"there{largest}"
-        files = deploy(engine, to, folder, None)
+        files = deploy(engine, to, folder)
         assert sorted(path for path in folder.rglob("*") if path.is_file()) == sorted(files)
         (found,) = (path for path in files if path.suffix == ".onnx")
         assert load_model(found).fingerprint == before
@@ -63,18 +63,18 @@ def test_weights_beside_a_model_go_along(make_engine, tmp_path, monkeypatch, to)
 @pytest.mark.parametrize("name", ["README.md", "client.py", "readme.MD", "model.json"])
 def test_an_engine_with_the_name_of_a_file_beside_it(make_engine, tmp_path, name):
     with pytest.raises(UnsupportedError, match=f"'{name}' is a file beside it; give the engine another name"):
-        deploy(make_engine(name), "triton", tmp_path / "there", None)
-    assert deploy(make_engine(name), "cpp", tmp_path / "there", None)
+        deploy(make_engine(name), "triton", tmp_path / "there")
+    assert deploy(make_engine(name), "cpp", tmp_path / "there")
 
 
 def test_a_folder_that_is_not_empty_is_refused(make_engine, tmp_path):
     engine, folder = make_engine(), tmp_path / "there"
     folder.mkdir()
-    deploy(engine, "docker", folder, None)
+    deploy(engine, "docker", folder)
     with pytest.raises(OutputError, match=r"cannot write '.*there': the folder is not empty; give a new one"):
-        deploy(engine, "docker", folder, None)
+        deploy(engine, "docker", folder)
     with pytest.raises(OutputError, match="it is no folder; give a new one"):
-        deploy(engine, "docker", engine, None)
+        deploy(engine, "docker", engine)
 
 
 @pytest.mark.parametrize(
@@ -100,16 +100,16 @@ def test_nothing_is_left_of_what_fails(make_engine, tmp_path, monkeypatch):
     with pytest.raises(
         UnsupportedError, match="cannot deploy to 'moon'; use one of triton, deepstream, ort-trt"
     ):
-        deploy(engine, "moon", tmp_path / "there", None)
+        deploy(engine, "moon", tmp_path / "there")
     with pytest.raises(EngineError):
-        deploy(tmp_path / "missing.engine", "docker", tmp_path / "there", None)
+        deploy(tmp_path / "missing.engine", "docker", tmp_path / "there")
     with pytest.raises(OutputError, match=r"the folder '.*none' does not exist; create it first"):
-        deploy(engine, "docker", tmp_path / "none" / "there", None)
+        deploy(engine, "docker", tmp_path / "none" / "there")
 
     def full(*_arguments):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(writing.shutil, "copyfile", full)
     with pytest.raises(OutputError, match=r"cannot write '.*there': No space left on device"):
-        deploy(engine, "docker", tmp_path / "there", None)
+        deploy(engine, "docker", tmp_path / "there")
     assert sorted(tmp_path.iterdir()) == before

@@ -8,7 +8,6 @@ import pytest
 
 import tests.trtint8.report.extra  # noqa: F401
 import trtint8
-from calibrators.data.inputs import DataOptions
 from calibrators.errors import CalibrationDataError, ModelError, OutputError, TableError
 from tests.trtint8.detectors import images, suppressing_detector
 from trtint8.report.comparison import compare_runs
@@ -16,8 +15,7 @@ from trtint8.report.writing import write_comparison, write_report
 
 
 def write(found, output, **options):
-    sources = [found.paths["table"].parent]
-    return write_report(sources, output, data_options=DataOptions(), **options)
+    return write_report([found.paths["table"].parent], output, **options)
 
 
 def test_one_file_is_written(found, tmp_path):
@@ -85,7 +83,7 @@ def test_the_worst_samples_of_a_detector_are_those_that_its_boxes_are_picked_fro
         tmp_path / "report.html",
         model=tmp_path / "detector.onnx",
         data=images(6, seed=1),
-        data_options=DataOptions(batch_size=1),
+        batch_size=1,
     )
     assert page.read_text().count('<p class="muted">no.&nbsp;') == 6
 
@@ -106,7 +104,7 @@ def test_a_quantized_model_is_not_shown_as_fp32(found, tmp_path):
 def test_what_is_no_path_and_no_comparison(tmp_path):
     output = tmp_path / "page.html"
     with pytest.raises(TableError) as refused:
-        write_report([1], output, data_options=DataOptions())
+        write_report([1], output)
     assert str(refused.value) == "a folder or file to report on is given as int; give the path"
     with pytest.raises(TableError) as refused:
         write_comparison(["a", "b"], output)

@@ -15,7 +15,7 @@ from tests.trtint8.runtime.timed import REPORT, EngineContext, Engines, Timeline
 from trtint8.engine.file import TensorSpec
 from trtint8.engine.profiles import ShapeRange
 from trtint8.runtime import bench as benchmark_bench
-from trtint8.runtime.bench import BenchOptions, Summary, bench, random_feed, summarize
+from trtint8.runtime.bench import BenchOptions, Summary, bench_contexts, random_feed, summarize
 from trtint8.runtime.bindings import LoadingOptions
 
 
@@ -62,7 +62,7 @@ def test_transfers_that_are_too_slow():
 @pytest.mark.parametrize("transfers", [True, False])
 def test_the_loop(transfers):
     timeline = Timeline()
-    report = bench(
+    report = bench_contexts(
         timeline,
         {},
         name="x",
@@ -93,7 +93,7 @@ def overlapping(count, **options):
     engines = Engines()
     first, *beside = (EngineContext(engines) for _ in range(count))
     options = {"name": "x", "batch_size": 4, "seconds": 1.0, "warm_up": 0.1, **options}
-    return engines, beside, lambda: bench(first, {}, beside=beside, clock=engines.clock, **options)
+    return engines, beside, lambda: bench_contexts(first, {}, beside=beside, clock=engines.clock, **options)
 
 
 def test_copies_overlap_with_the_computation_of_other_inferences():

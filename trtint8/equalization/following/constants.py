@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict
+from calibrators.data.feeds import FeedDict, Floats, Indices
 from calibrators.operators import operator_of
 from trtint8.models.graph import constant_input
 from trtint8.models.shapes import StaticShapes
@@ -45,7 +44,7 @@ def read_axis(node: ir.Node) -> int:
     return 0 if node.op_type == "Gemm" and bool(node.attributes.get_int("transA", 0)) else -1
 
 
-def channel_numbers(node: ir.Node, shape: tuple[int, ...]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def channel_numbers(node: ir.Node, shape: tuple[int, ...]) -> tuple[Indices, Indices]:
     """The numbers of the output channel and of the input channel of every weight.
 
     Args:
@@ -67,7 +66,7 @@ def channel_numbers(node: ir.Node, shape: tuple[int, ...]) -> tuple[NDArray[np.i
     return (first, within) if node.op_type == "Conv" else (within, first)
 
 
-def input_ranges(node: ir.Node, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def input_ranges(node: ir.Node, weights: Floats) -> Floats:
     """The largest magnitude among the weights that read each input channel, of shape (input channels,)."""
     peaks = np.abs(weights).max(axis=tuple(range(2, weights.ndim)), keepdims=True)
     _, inputs = channel_numbers(node, weights.shape)

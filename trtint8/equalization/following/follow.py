@@ -19,8 +19,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
+from calibrators.data.feeds import Array, Flags
 from calibrators.operators import Axes, Values, operator_of
 from trtint8.equalization.following.constants import (
     channel_numbers,
@@ -94,7 +94,7 @@ def reduced_axes(node: ir.Node, rank: int) -> tuple[int, ...] | None:
     """The axes that a reducing operator reduces, from 0 on; None where they are computed."""
     axes: Any = node.attributes.get_ints("axes", ())
     if not axes and len(node.inputs) > 1 and node.inputs[1] is not None:
-        constant: NDArray[Any] | None = constant_input(node, 1)
+        constant: Array | None = constant_input(node, 1)
         if constant is None:
             return None
         axes = constant.tolist()
@@ -217,7 +217,7 @@ def _move(labelling: Labelling, node: ir.Node) -> None:
     if all(labels is None for labels in read.values()):
         return
     spread = _axes_to_spread(node, [labels for labels in read.values() if labels is not None])
-    arrays: dict[int, NDArray[Any]] = {}
+    arrays: dict[int, Array] = {}
     for index, value in enumerate(node.inputs):
         if index in read:
             labels, shape = read[index], labelling.shape(value) or ()
@@ -296,9 +296,7 @@ def _scale_by_constant(labelling: Labelling, node: ir.Node, index: int, shape: t
     labelling.affines[nodes[-1].outputs[0]] = Affine(tuple(nodes), tuple(constants), shape, labels)
 
 
-def _separate_readers(
-    labelling: Labelling, affine: Affine, read: NDArray[np.bool_], taken: set[str]
-) -> list[Copy]:
+def _separate_readers(labelling: Labelling, affine: Affine, read: Flags, taken: set[str]) -> list[Copy]:
     """Ties the channels of all readers that factors can be applied to, once all nodes were followed.
 
     Args:

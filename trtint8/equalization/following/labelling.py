@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
+from calibrators.data.feeds import Array, Flags, Ints
 from trtint8.equalization.following.constants import SAMPLES
 from trtint8.models.shapes import StaticShapes
 
@@ -132,7 +132,7 @@ class Labelling:
         for index in range(len(node.inputs)):
             self.fix(node, index, f"{operator}(s x) is not s {operator}(x) ('{node.name}')")
 
-    def read_channels(self) -> NDArray[np.bool_]:
+    def read_channels(self) -> Flags:
         """For every channel, whether weights or products read it, of shape (channels,)."""
         read = np.zeros(len(self.classes), np.bool_)
         for reading in self.found.readings:
@@ -195,7 +195,7 @@ def with_rank(labels: Channels, rank: int) -> Channels:
     return labels.reshape((1,) * (rank - labels.ndim) + labels.shape)
 
 
-def moved(node: ir.Node, opset: int, arrays: Mapping[int, NDArray[Any]]) -> list[Channels]:
+def moved(node: ir.Node, opset: int, arrays: Mapping[int, Array]) -> list[Channels]:
     """Executes an operator that only moves elements on labels in place of values.
 
     Args:
@@ -330,7 +330,7 @@ class NetworkChannels:
     """
 
     representatives: Channels = field(default_factory=lambda: np.zeros(0, np.int64))
-    powers: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    powers: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     producers: Sequence[Producer] = ()
     readings: list[Reading] = field(default_factory=list)
     products: list[Product] = field(default_factory=list)
@@ -342,7 +342,7 @@ class NetworkChannels:
 
 
 #: Numbers of channels, of any shape.
-Channels = NDArray[np.int64]
+Channels = Ints
 
 #: The number of everything that keeps its values: its factor is always 1.
 FIXED = 0
@@ -420,7 +420,7 @@ class ChannelClasses:
             elif root != other:
                 self._parents[root], self._powers[root] = other, between
 
-    def are_fixed(self, channels: Channels) -> NDArray[np.bool_]:
+    def are_fixed(self, channels: Channels) -> Flags:
         """Which channels have the factor 1, of the shape of ``channels``."""
         numbers, inverse = np.unique(channels, return_inverse=True)
         fixed = np.array([self.find(number)[0] in self._reasons for number in numbers.tolist()], bool)
@@ -430,7 +430,7 @@ class ChannelClasses:
         """Why a channel has the factor 1; empty where it does not."""
         return self._reasons.get(self.find(channel)[0], "")
 
-    def representatives(self) -> tuple[Channels, NDArray[np.int64]]:
+    def representatives(self) -> tuple[Channels, Ints]:
         """The representatives and the powers of all channels, each of shape (number of channels,)."""
         numbers = np.array([self.find(channel) for channel in range(len(self))], np.int64)
         fixed = np.isin(numbers[:, 0], list(self._reasons))

@@ -13,18 +13,18 @@ cannot change are left out: they would hide the noise of the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import onnx_ir as ir
-from numpy.typing import NDArray
 from onnx_ir.passes import common
 
+from calibrators.data.feeds import Array, NamedArrays
 from calibrators.operators import Values, operator_of
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.graph import nodes_inside, values_behind, values_read
+from trtint8.models.graph import made_by, nodes_inside, values_behind, values_read
 from trtint8.models.passes.simplify import InferShapesPass
 from trtint8.models.shapes import declared_sizes
 
@@ -48,7 +48,7 @@ class OutputPart:
     index: tuple[slice, ...] = ()
     partly_copied: bool = False
 
-    def of(self, array: NDArray[Any]) -> NDArray[Any]:
+    def of(self, array: Array) -> Array:
         """The part, as a view.
 
         Args:
@@ -112,9 +112,7 @@ def _inferred_anew(graph_model: ir.Model) -> ir.Model:
     return copy
 
 
-def split_outputs(
-    parts: Sequence[OutputPart], outputs: Mapping[str, NDArray[Any]]
-) -> dict[str, NDArray[Any]]:
+def split_outputs(parts: Sequence[OutputPart], outputs: NamedArrays) -> dict[str, Array]:
     """Outputs by the names of their parts.
 
     Args:
@@ -153,7 +151,7 @@ _Sizes: TypeAlias = tuple[int | None, ...]
 
 def _joins_before(value: ir.Value | None) -> Iterator[ir.Node]:
     """The Concats between a tensor and what computes its elements."""
-    node = None if value is None else value.producer()
+    node = made_by(value)
     if node is not None and not node.domain:
         if node.op_type == "Concat":
             yield node
@@ -177,7 +175,7 @@ def _lacks_sizes(node: ir.Node) -> bool:
 
 def _joined(value: ir.Value | None) -> _Joined | None:
     """How a tensor is made of several; None where it is of one piece, or sizes are not known."""
-    node = None if value is None else value.producer()
+    node = made_by(value)
     if node is None or node.domain:
         return None
     if node.op_type == "Concat":
@@ -209,7 +207,7 @@ def _of_concat(node: ir.Node) -> _Joined | None:
 
 def _holds_positions(value: ir.Value | None, axis: int) -> bool:
     """Whether an axis was made of others since the tensor was computed, such as of height and width."""
-    node = None if value is None else value.producer()
+    node = made_by(value)
     while node is not None and _keeps_quantities(node):
         before, after = declared_sizes(node.inputs[0]), declared_sizes(node.outputs[0])
         if node.op_type == "Transpose":

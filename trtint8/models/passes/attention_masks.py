@@ -14,12 +14,14 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.data.feeds import AnyFloats
 from calibrators.operators import Values, operator_of
 from trtint8.models.graph import (
     OperatorPass,
     add_initializer,
     is_along_last_axis,
     is_constant,
+    made_by,
     read_constant,
     unused_name,
     value_names,
@@ -161,8 +163,8 @@ class _Remover:
 def _guarded_softmax(where: ir.Node) -> ir.Node | None:
     """The softmax along the last axis whose NaN a Where replaces by zero, if it does."""
     condition, replacement, value = where.inputs[:3]
-    check = condition.producer() if condition is not None else None
-    softmax = value.producer() if value is not None else None
+    check = made_by(condition)
+    softmax = made_by(value)
     if softmax is None or check is None or where.outputs[0].is_graph_output():
         return None
     if check.op_type != "IsNaN" or check.inputs[0] is not value or softmax.op_type != "Softmax":
@@ -235,7 +237,7 @@ class ScoreMask:
         choice: The Where that chooses between the constants; None where the mask is constant.
     """
 
-    values: NDArray[np.floating]
+    values: AnyFloats
     addition: ir.Node
     choice: ir.Node | None
 
@@ -259,7 +261,7 @@ def score_masks(value: ir.Value | None) -> tuple[ScoreMask, ...] | None:
     """
     masks: list[ScoreMask] = []
     factor = 1.0
-    while (node := value.producer() if value is not None else None) is not None and node.domain == "":
+    while (node := made_by(value)) is not None and node.domain == "":
         if operator_of(node).is_weighted:  # its output is finite where its inputs are
             return tuple(masks)
         if operator_of(node).keeps_order:
@@ -303,7 +305,7 @@ def _step(node: ir.Node) -> tuple[ir.Value | None, ScoreMask | None, float] | No
 
 def _choice(value: ir.Value | None) -> ir.Node | None:
     """The Where between two constants that makes a value."""
-    while (node := value.producer() if value is not None else None) is not None and node.domain == "":
+    while (node := made_by(value)) is not None and node.domain == "":
         if node.op_type == "Where":
             return node if is_constant(node.inputs[1]) and is_constant(node.inputs[2]) else None
         operator = operator_of(node)
@@ -313,14 +315,14 @@ def _choice(value: ir.Value | None) -> ir.Node | None:
     return None
 
 
-def _chosen(choice: ir.Node) -> Iterator[NDArray[np.floating]]:
+def _chosen(choice: ir.Node) -> Iterator[AnyFloats]:
     for index in (1, 2):
         array = read_constant(choice.inputs[index])
         assert array is not None, "the choice is between constants"
         yield array
 
 
-def _stays_finite(mask: NDArray[np.floating], factor: float) -> bool:
+def _stays_finite(mask: AnyFloats, factor: float) -> bool:
     """Whether the finite numbers of a mask stay finite when they are scaled, and none is infinite upwards."""
     finite = mask[np.isfinite(mask)].astype(np.float64)
     return not (mask == np.inf).any() and float(np.abs(finite).max(initial=0.0)) * factor <= _LARGEST

@@ -10,14 +10,13 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
-from numpy.typing import NDArray
 from onnx import defs, helper, numpy_helper, shape_inference
 
+from calibrators.data.feeds import Array, NamedArrays
 from calibrators.operators import Product, operator_of
 from trtint8.models.graph import bounded_constants, has_room, holds_graphs, take_room
 
@@ -112,7 +111,7 @@ def _fold(model: ir.Model, node: ir.Node) -> bool:
     return True
 
 
-def _multiply_adds(node: ir.Node, arrays: Mapping[str, NDArray[Any]]) -> int:
+def _multiply_adds(node: ir.Node, arrays: NamedArrays) -> int:
     """How many multiply-adds a product takes at most; 0 for other operators."""
     operator = operator_of(node)
     if not operator.multiplies:
@@ -124,7 +123,7 @@ def _multiply_adds(node: ir.Node, arrays: Mapping[str, NDArray[Any]]) -> int:
     return pairs // (math.prod(inputs[0].shape[-1:]) or 1) if operator.product is Product.MATRICES else pairs
 
 
-def _predicted_bytes(model: ir.Model, node: ir.Node, arrays: Mapping[str, NDArray[Any]]) -> int | None:
+def _predicted_bytes(model: ir.Model, node: ir.Node, arrays: NamedArrays) -> int | None:
     """How large the result of a node with constant inputs will be; None where that is not known before."""
     if node.op_type == "Range":  # whose shape inference computes the values themselves
         numbers = [arrays[value.name or ""] for value in node.inputs if value is not None]
@@ -147,7 +146,7 @@ def _predicted_bytes(model: ir.Model, node: ir.Node, arrays: Mapping[str, NDArra
 
 
 def infer_outputs(
-    node: ir.Node, opset: int, types: dict[str, onnx.TypeProto], values: Mapping[str, NDArray[Any]]
+    node: ir.Node, opset: int, types: dict[str, onnx.TypeProto], values: NamedArrays
 ) -> Mapping[str, onnx.TypeProto]:
     """What ONNX infers of a node's outputs from its inputs alone, by name; nothing where it cannot.
 
@@ -170,11 +169,11 @@ def infer_outputs(
         return {}
 
 
-def _type(array: NDArray[Any]) -> onnx.TypeProto:
+def _type(array: Array) -> onnx.TypeProto:
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 
 
-def compute_node(node: ir.Node, arrays: Mapping[str, NDArray[Any]], opset: int) -> NDArray[Any]:
+def compute_node(node: ir.Node, arrays: NamedArrays, opset: int) -> Array:
     """Computes the first output of a node of the standard domain.
 
     Args:
@@ -202,7 +201,7 @@ def compute_node(node: ir.Node, arrays: Mapping[str, NDArray[Any]], opset: int) 
         return np.asarray(next(iter(evaluator.run(None, dict(arrays)))))
 
 
-def _is_computed_otherwise(node: ir.Node, inputs: Sequence[NDArray[Any] | None]) -> bool:
+def _is_computed_otherwise(node: ir.Node, inputs: Sequence[Array | None]) -> bool:
     """Whether ONNX's reference computes other numbers than ONNX Runtime and TensorRT."""
     if node.op_type == "Slice":
         return _begins_or_ends_outside(*inputs)
@@ -225,11 +224,11 @@ def _is_computed_otherwise(node: ir.Node, inputs: Sequence[NDArray[Any] | None])
 
 
 def _begins_or_ends_outside(
-    data: NDArray[Any] | None,
-    starts: NDArray[Any] | None,
-    ends: NDArray[Any] | None,
-    axes: NDArray[Any] | None = None,
-    steps: NDArray[Any] | None = None,
+    data: Array | None,
+    starts: Array | None,
+    ends: Array | None,
+    axes: Array | None = None,
+    steps: Array | None = None,
 ) -> bool:
     """Whether a Slice goes backwards from before the first element, or to behind the last one.
 
@@ -244,10 +243,10 @@ def _begins_or_ends_outside(
 
 
 #: Arrays in the order of a node's inputs; None for one that is left out.
-_Inputs = Sequence[NDArray[Any] | None]
+_Inputs = Sequence[Array | None]
 
 
-def compute_integers(node: ir.Node, inputs: _Inputs) -> NDArray[Any] | None:
+def compute_integers(node: ir.Node, inputs: _Inputs) -> Array | None:
     """Computes a node of the standard domain.
 
     Args:
@@ -264,33 +263,33 @@ def compute_integers(node: ir.Node, inputs: _Inputs) -> NDArray[Any] | None:
     return compute(node, inputs)
 
 
-def _cast(node: ir.Node, inputs: _Inputs) -> NDArray[Any] | None:
+def _cast(node: ir.Node, inputs: _Inputs) -> Array | None:
     kind = node.attributes["to"].as_int()
     if kind not in (ir.DataType.INT32, ir.DataType.INT64):
         return None
     return _given(inputs[0]).astype(np.int32 if kind == ir.DataType.INT32 else np.int64)
 
 
-def _concat(node: ir.Node, inputs: _Inputs) -> NDArray[Any]:
+def _concat(node: ir.Node, inputs: _Inputs) -> Array:
     return np.concatenate([_given(array) for array in inputs], node.attributes["axis"].as_int())
 
 
-def _constant_of_shape(node: ir.Node, inputs: _Inputs) -> NDArray[Any]:
+def _constant_of_shape(node: ir.Node, inputs: _Inputs) -> Array:
     value = node.attributes.get("value")
     filling = value.as_tensor().numpy() if value else np.zeros(1, np.float32)
     return np.full(_given(inputs[0]), filling.reshape(()), filling.dtype)
 
 
-def _reshape(node: ir.Node, inputs: _Inputs) -> NDArray[Any]:
+def _reshape(node: ir.Node, inputs: _Inputs) -> Array:
     data, shape = _given(inputs[0]), _given(inputs[1]).tolist()
     allow_zero = node.attributes.get("allowzero")
     if not (allow_zero and allow_zero.as_int()):
         shape = [size or data.shape[index] for index, size in enumerate(shape)]
-    reshaped: NDArray[Any] = data.reshape(shape)
+    reshaped: Array = data.reshape(shape)
     return reshaped
 
 
-def _slice(_node: ir.Node, inputs: _Inputs) -> NDArray[Any]:
+def _slice(_node: ir.Node, inputs: _Inputs) -> Array:
     data, starts, ends, axes, steps = (*inputs, None, None)[:5]
     data, starts, ends = _given(data), _given(starts), _given(ends)
     axes = np.arange(len(starts)) if axes is None else axes
@@ -298,39 +297,39 @@ def _slice(_node: ir.Node, inputs: _Inputs) -> NDArray[Any]:
     places = [slice(None)] * data.ndim
     for axis, *bounds in zip(*(array.tolist() for array in (axes, starts, ends, steps)), strict=True):
         places[axis] = slice(*bounds)
-    part: NDArray[Any] = data[tuple(places)]
+    part: Array = data[tuple(places)]
     return part
 
 
-def _transpose(node: ir.Node, inputs: _Inputs) -> NDArray[Any]:
+def _transpose(node: ir.Node, inputs: _Inputs) -> Array:
     permutation = node.attributes.get("perm")
     return np.transpose(_given(inputs[0]), permutation.as_ints() if permutation else None)
 
 
-def _gather(node: ir.Node, inputs: _Inputs) -> NDArray[Any]:
+def _gather(node: ir.Node, inputs: _Inputs) -> Array:
     axis = node.attributes.get("axis")
     return np.take(_given(inputs[0]), _given(inputs[1]), axis.as_int() if axis else 0)
 
 
-def _unsqueeze(_node: ir.Node, inputs: _Inputs) -> NDArray[Any]:
+def _unsqueeze(_node: ir.Node, inputs: _Inputs) -> Array:
     return np.expand_dims(_given(inputs[0]), tuple(_given(inputs[1]).tolist()))
 
 
-def _elementwise(compute: np.ufunc) -> Callable[[ir.Node, _Inputs], NDArray[Any]]:
-    def computed(_node: ir.Node, inputs: _Inputs) -> NDArray[Any]:
+def _elementwise(compute: np.ufunc) -> Callable[[ir.Node, _Inputs], Array]:
+    def computed(_node: ir.Node, inputs: _Inputs) -> Array:
         first, second = map(_given, inputs)
         return np.asarray(compute(first, second))
 
     return computed
 
 
-def _given(array: NDArray[Any] | None) -> NDArray[Any]:
+def _given(array: Array | None) -> Array:
     if array is None:
         raise ValueError("an input that must be there is left out")
     return array
 
 
-_OPERATORS: Mapping[str, Callable[[ir.Node, _Inputs], NDArray[Any] | None]] = {
+_OPERATORS: Mapping[str, Callable[[ir.Node, _Inputs], Array | None]] = {
     "Add": _elementwise(np.add),
     "Cast": _cast,
     "Concat": _concat,

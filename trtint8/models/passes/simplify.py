@@ -32,6 +32,7 @@ from trtint8.models.graph import (
     add_initializer,
     check_repeated,
     holds_graphs,
+    made_by,
     message_graphs,
     read_constant,
     take_name,
@@ -316,7 +317,7 @@ def _fold(norm: ir.Node, taken: set[str]) -> bool:
     """Folds one node where that is possible; the names of new values join those that are taken."""
     graph = norm.graph
     source = norm.inputs[0]
-    conv = source.producer() if source is not None else None
+    conv = made_by(source)
     if (
         not isinstance(graph, ir.Graph)
         or source is None

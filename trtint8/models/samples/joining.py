@@ -6,19 +6,18 @@ Networks that take a fixed number of samples, as ones that take any number.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches
-from calibrators.data.feeds import FeedDict, batch_rows, is_float, joined
-from calibrators.data.inputs import InputSpec
+from calibrators.data.feeds import Array, FeedDict, Floats, batch_rows, is_float, joined
+from calibrators.data.inputs import InputShapes, InputSpec
 from calibrators.data.sources.random_samples import drawn
 from calibrators.errors import ModelError
 from calibrators.host.session import run_silently
@@ -133,7 +132,7 @@ def takes_one_sample(model: Model, batches: Batches) -> bool:
 
 
 def takes_joined_samples(
-    graph_model: ir.Model, inputs: Sequence[InputSpec], shapes: Mapping[str, Sequence[int]]
+    graph_model: ir.Model, inputs: Sequence[InputSpec], shapes: InputShapes
 ) -> bool | None:
     """Whether samples of several users may be joined along axis 0, and the outputs divided again.
 
@@ -156,9 +155,7 @@ def takes_joined_samples(
     return None if found.joining is None else found.joining is Joining.ROWS
 
 
-def _random_pairs(
-    inputs: Sequence[InputSpec], shapes: Mapping[str, Sequence[int]]
-) -> Iterator[tuple[FeedDict, FeedDict]]:
+def _random_pairs(inputs: Sequence[InputSpec], shapes: InputShapes) -> Iterator[tuple[FeedDict, FeedDict]]:
     """Two random samples, and the same without signs: some networks begin with a logarithm or a root."""
     generators = [np.random.default_rng(number) for number in range(2)]
     samples: tuple[FeedDict, FeedDict] = ({}, {})
@@ -173,12 +170,12 @@ def _random_pairs(
     yield first, second
 
 
-def _is_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
+def _is_same(one: Array, other: Array) -> bool:
     """Whether two outputs differ by no more than rounding."""
     return one.shape == other.shape and _error(one, other) <= _ROUNDING
 
 
-def _joining_of(together: NDArray[Any], first: NDArray[Any], second: NDArray[Any]) -> Joining:
+def _joining_of(together: Array, first: Array, second: Array) -> Joining:
     """What becomes of one output."""
     if not together.ndim == first.ndim == second.ndim:
         return Joining.CHANGED
@@ -200,7 +197,7 @@ def _joining_of(together: NDArray[Any], first: NDArray[Any], second: NDArray[Any
     return Joining.APART if _hold_the_same(together, first, second) else Joining.CHANGED
 
 
-def _hold_the_same(together: NDArray[Any], first: NDArray[Any], second: NDArray[Any]) -> bool:
+def _hold_the_same(together: Array, first: Array, second: Array) -> bool:
     """Whether an output holds the values of both samples in another order, as where it is sorted."""
     alone = np.concatenate([first.ravel(), second.ravel()])
     if together.size != alone.size:
@@ -208,7 +205,7 @@ def _hold_the_same(together: NDArray[Any], first: NDArray[Any], second: NDArray[
     return _error(np.sort(together, None), np.sort(alone)) <= _SORTED
 
 
-def _are_kept(found: Sequence[NDArray[Any]], alone: Sequence[NDArray[Any]]) -> bool:
+def _are_kept(found: Sequence[Array], alone: Sequence[Array]) -> bool:
     """Whether each of two samples has the output that it has apart."""
     return all(
         _is_same(one, other) or _differs_in_columns(one, other)
@@ -216,7 +213,7 @@ def _are_kept(found: Sequence[NDArray[Any]], alone: Sequence[NDArray[Any]]) -> b
     )
 
 
-def _differs_in_columns(one: NDArray[Any], other: NDArray[Any]) -> bool:
+def _differs_in_columns(one: Array, other: Array) -> bool:
     """Whether most values of a list are the same: detections have the number of their image with them."""
     if one.shape != other.shape or one.ndim < 2 or len(one) == 1:
         return False
@@ -224,7 +221,7 @@ def _differs_in_columns(one: NDArray[Any], other: NDArray[Any]) -> bool:
     return bool(differ.sum() <= 2 / 3 * np.count_nonzero(one.astype(bool) | other.astype(bool)))
 
 
-def _error(one: NDArray[Any], other: NDArray[Any]) -> float:
+def _error(one: Array, other: Array) -> float:
     """The error as a share of the spread of the values."""
     exact, found = _as_floats(other), _as_floats(one)
     with np.errstate(invalid="ignore"):
@@ -233,7 +230,7 @@ def _error(one: NDArray[Any], other: NDArray[Any]) -> float:
     return error / _spread(other) if error else 0.0
 
 
-def _spread(array: NDArray[Any]) -> float:
+def _spread(array: Array) -> float:
     """The standard deviation of the finite values, or their magnitude where they are all the same."""
     values = _as_floats(array)
     values = values[np.isfinite(values)]
@@ -242,7 +239,7 @@ def _spread(array: NDArray[Any]) -> float:
     return float(values.std()) or float(np.abs(values).max()) or 1.0
 
 
-def _as_floats(array: NDArray[Any]) -> NDArray[np.float64]:
+def _as_floats(array: Array) -> Floats:
     return array.astype(np.float64)
 
 

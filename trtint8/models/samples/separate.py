@@ -12,12 +12,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
+from calibrators.data.feeds import Array, Ints
 from calibrators.operators import Axes, Values, operator_of
 from trtint8.models.graph import constant_input, constant_integers, holds_graphs
 from trtint8.models.passes.fold_constants import compute_integers
@@ -381,7 +381,7 @@ class BatchSizes:
     def __init__(self, shape_of: Callable[[ir.Value | None], tuple[int | None, ...] | None]) -> None:
         self._shape_of = shape_of
         #: The elements for each number of samples, shape (numbers of samples, elements).
-        self._known: dict[ir.Value, NDArray[np.int64] | None] = {}
+        self._known: dict[ir.Value, Ints | None] = {}
         self._fixed: set[ir.Value] = set()
         self._unknown = itertools.count(_UNKNOWN)
 
@@ -417,13 +417,13 @@ class BatchSizes:
         found = self._elements(value)
         return None if found is None else tuple(map(_size, found.T.tolist()))
 
-    def _elements(self, value: ir.Value | None) -> NDArray[np.int64] | None:
+    def _elements(self, value: ir.Value | None) -> Ints | None:
         if value in self._known:
             return self._known[value]
         constant = constant_integers(value) if _is_vector(value) else None
         return None if constant is None else np.array([constant] * len(_SAMPLES), np.int64)
 
-    def _computed(self, node: ir.Node) -> NDArray[np.int64] | None:
+    def _computed(self, node: ir.Node) -> Ints | None:
         if node.domain != "" or not node.inputs:
             return None
         if node.op_type == "Shape":
@@ -449,7 +449,7 @@ class BatchSizes:
             found[0] = np.where(depends & possible, 1 - found[-1], found[0])
         return found
 
-    def _shape(self, node: ir.Node, *, has_samples: bool) -> NDArray[np.int64] | None:
+    def _shape(self, node: ir.Node, *, has_samples: bool) -> Ints | None:
         """What a Shape node gives of a tensor, which has the samples along axis 0 or has none."""
         value = node.inputs[0]
         # The sizes of what changes with the number of samples may be those for one sample.
@@ -469,7 +469,7 @@ class BatchSizes:
         return np.array(found[start:end], np.int64).reshape(-1, len(_SAMPLES)).T
 
 
-def _compute(node: ir.Node, inputs: Sequence[NDArray[np.int64] | None]) -> NDArray[Any] | None:
+def _compute(node: ir.Node, inputs: Sequence[Ints | None]) -> Array | None:
     """What a node computes of vectors of integers; None of operators that are not followed."""
     given = [array for array in inputs if array is not None]
     if node.op_type == "ConstantOfShape" and (len(given[0]) != 1 or given[0][0] > _MOST_AXES):

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
+from calibrators.data.feeds import Float32s
 from trtint8.models.graph import Window, padding, read_constant, values_read
 from trtint8.models.graph_writer import GraphWriter, Operand, Term, reached_from
 from trtint8.sensitivity.gradients.elementwise import ELEMENTWISE, NORMALIZATIONS, REDUCTIONS
@@ -73,7 +73,7 @@ class _Window:
             "pads": list(self.pads),
         }
 
-    def spread(self, step: Step, gradient: Term, weights: NDArray[np.float32], group: int) -> Term:
+    def spread(self, step: Step, gradient: Term, weights: Float32s, group: int) -> Term:
         """Appends the transposed convolution, which takes gradients from outputs to inputs."""
         back = self._as_convolution(step, gradient, weights, group)
         if back is not None:
@@ -83,9 +83,7 @@ class _Window:
             raise step.refused("its last window reaches beyond its padding")
         return gradient.op("ConvTranspose", weights, group=group, output_padding=padding, **self.attributes)
 
-    def _as_convolution(
-        self, step: Step, gradient: Term, weights: NDArray[np.float32], group: int
-    ) -> Term | None:
+    def _as_convolution(self, step: Step, gradient: Term, weights: Float32s, group: int) -> Term | None:
         """Without strides a convolution with reversed weights does the same several times as fast."""
         axes = len(self.kernel)
         pads = [self.reach[i % axes] - pad for i, pad in enumerate(self.pads)]
@@ -94,10 +92,10 @@ class _Window:
         outputs, inputs = weights.shape[:2]
         shape = (group * inputs, outputs // group, *self.kernel)
 
-        def reversed_weights() -> NDArray[np.float32]:
+        def reversed_weights() -> Float32s:
             split = weights.reshape(group, outputs // group, inputs, *self.kernel)
             turned = np.flip(split.swapaxes(1, 2), tuple(range(3, 3 + axes)))
-            reverse: NDArray[np.float32] = turned.reshape(shape)
+            reverse: Float32s = turned.reshape(shape)
             return reverse
 
         turned = step.writer.weights(reversed_weights, shape)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
+from calibrators.data.feeds import Float32s
 from trtint8.models.graph import read_constant
 from trtint8.models.graph_writer import Operand, Term
 from trtint8.sensitivity.gradients.rule import Rule, Step, normalized
@@ -306,7 +306,7 @@ def _batch_normalization(step: Step) -> Term:
     return _scaled(step, (scale / (variance + step.number("epsilon", 1e-5)) ** 0.5).astype(scale.dtype))
 
 
-def _scaled(step: Step, factors: NDArray[np.float32]) -> Term:
+def _scaled(step: Step, factors: Float32s) -> Term:
     """The gradient times one factor per channel."""
     return step.gradient * factors.reshape(-1, *[1] * (step.rank - 2))
 

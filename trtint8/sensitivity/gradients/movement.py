@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
+from calibrators.data.feeds import Float32s, Ints
 from trtint8.models.graph import constant_input
 from trtint8.models.graph_writer import Operand, Term, static_shape
 from trtint8.sensitivity.gradients.rule import Rule, Step, normalized
@@ -134,7 +134,7 @@ class _Pick:
     """
 
     axis: int
-    places: NDArray[np.int64]
+    places: Ints
     size: int
 
 
@@ -272,7 +272,7 @@ def _grid_sample(step: Step) -> Mapping[int, Term]:
     return gradients
 
 
-def _of_images(step: Step, sizes: NDArray[np.float32], lower: Term, share: Term) -> Term:
+def _of_images(step: Step, sizes: Float32s, lower: Term, share: Term) -> Term:
     """Every gradient goes to the four pixels around its place, as much as each was weighed.
 
     Args:
@@ -299,9 +299,7 @@ def _of_images(step: Step, sizes: NDArray[np.float32], lower: Term, share: Term)
     return summed.op("Reshape", step.x.op("Shape"))
 
 
-def _of_grid(
-    step: Step, sizes: NDArray[np.float32], half: NDArray[np.float32], pixels: Term, share: Term
-) -> Term:
+def _of_grid(step: Step, sizes: Float32s, half: Float32s, pixels: Term, share: Term) -> Term:
     """Between two pixels the value is linear along each axis: its slope is the difference at their ends."""
     slopes = []
     for axis in range(2):

@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
+from calibrators.data.feeds import Array
+from calibrators.data.inputs import InputShapes
 from trtint8.models.graph import graph_values, read_constant
 from trtint8.models.graph_writer import GraphWriter, Term, attributes_of, static_shape
 from trtint8.models.shapes import StaticShapes
@@ -71,7 +72,7 @@ class Step:
             raise self.refused(f"it has no input {index}")
         return Term(self.writer, value)
 
-    def constant(self, index: int) -> NDArray[Any]:
+    def constant(self, index: int) -> Array:
         """The value of an input that has to be constant.
 
         Raises:
@@ -237,7 +238,7 @@ def _fed(graph_model: ir.Model) -> list[ir.Value]:
     return [value for value in graph.inputs if value.name not in graph.initializers]
 
 
-def infer_shapes(graph_model: ir.Model, sizes: Mapping[str, Sequence[int]] | None = None) -> None:
+def infer_shapes(graph_model: ir.Model, sizes: InputShapes | None = None) -> None:
     """Sets the shapes of all tensors; an axis of samples is named ``BATCH``.
 
     Where the batch size is free, shapes are inferred for two. A dimension that is the same in both is a
@@ -272,7 +273,7 @@ def _first_size(value: ir.Value) -> bool:
 
 
 def _inferred(
-    graph_model: ir.Model, size: int | None, sizes: Mapping[str, Sequence[int]]
+    graph_model: ir.Model, size: int | None, sizes: InputShapes
 ) -> list[tuple[int | None, ...] | None]:
     """The shapes of a graph's inputs and of what its nodes make, for so many samples; None: for its own."""
     given = {}

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict, pieces
+from calibrators.data.feeds import FeedDict, Float32s, Floats, pieces
 from calibrators.data.inputs import has_fixed_batch
 from calibrators.errors import CalibrationDataError
 from calibrators.operators import operator_of
@@ -39,7 +38,7 @@ class BiasCorrected:
     """
 
     model: ir.Model
-    corrections: Mapping[str, NDArray[np.float32]]
+    corrections: Mapping[str, Float32s]
 
 
 def correct_biases(
@@ -79,7 +78,7 @@ def correct_biases(
     return BiasCorrected(with_corrections(model, corrections), corrections)
 
 
-def with_corrections(model: ir.Model, corrections: Mapping[str, NDArray[np.float32]]) -> ir.Model:
+def with_corrections(model: ir.Model, corrections: Mapping[str, Float32s]) -> ir.Model:
     """A copy of a model with changed biases.
 
     Args:
@@ -97,16 +96,16 @@ class _Mean:
     """The mean error of each channel, in float64."""
 
     def __init__(self) -> None:
-        self._sums: NDArray[np.float64] | float = 0.0
+        self._sums: Floats | float = 0.0
         self._count = 0
 
-    def add(self, sums: NDArray[np.float64], count: int) -> None:
+    def add(self, sums: Floats, count: int) -> None:
         """Adds the sums of so many errors, float64 of shape (channels,)."""
         self._sums = self._sums + sums
         self._count += count
 
     @property
-    def value(self) -> NDArray[np.float64]:
+    def value(self) -> Floats:
         return np.asarray(self._sums / self._count, np.float64)
 
 
@@ -132,7 +131,7 @@ class _ErrorNetwork:
             beside.give(error.op("Size"), ir.DataType.INT64)
         self._session = open_graph_model(beside.model, used_up=True) if layers else None
 
-    def errors(self, feed: FeedDict) -> dict[str, tuple[NDArray[np.float64], int]]:
+    def errors(self, feed: FeedDict) -> dict[str, tuple[Floats, int]]:
         """Name of the layer to the sums of its errors, float64 of shape (channels,), and their number."""
         if self._session is None:
             return {}
@@ -164,7 +163,7 @@ def _beta(node: ir.Node) -> float:
     return node.attributes.get_float("beta", 1.0) if node.op_type == "Gemm" else 1.0
 
 
-def _add_to_bias(node: ir.Node, correction: NDArray[np.float32]) -> None:
+def _add_to_bias(node: ir.Node, correction: Float32s) -> None:
     old = constant_input(node, 2)
     # A Gemm's bias may have any shape that broadcasts to the output (N, channels).
     new = correction.astype(np.float64) / _beta(node) + (0.0 if old is None else old.astype(np.float64))

@@ -10,13 +10,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict, batch_rows
+from calibrators.data.feeds import Array, FeedDict, Flags, Float32s, Indices, batch_rows
 from calibrators.errors import CalibrationDataError
 from calibrators.operators import operator_of
 from calibrators.progress import progress_bar
@@ -47,7 +46,7 @@ class MatrixForm:
 
     node: ir.Node
     shape: tuple[int, ...]
-    order: NDArray[np.intp]
+    order: Indices
 
     @classmethod
     def of(cls, node: ir.Node, shape: tuple[int, ...]) -> MatrixForm | None:
@@ -76,9 +75,7 @@ class MatrixForm:
         transposed = node.op_type == "Gemm" and bool(node.attributes.get_int("transB", 0))
         return cls(node, shape, (numbers if transposed else numbers.T)[None])
 
-    def rows(
-        self, values: NDArray[np.float32], places: int, seed: tuple[int, ...], first: int
-    ) -> NDArray[np.float32]:
+    def rows(self, values: Float32s, places: int, seed: tuple[int, ...], first: int) -> Float32s:
         """The values that the weights are multiplied with, at some places of each sample.
 
         Args:
@@ -104,9 +101,7 @@ class MatrixForm:
             chosen = listed[every, _choose(listed.shape[1], places, seeds)]
         return chosen.reshape(-1, self.order.shape[0], self.order.shape[2])
 
-    def _read(
-        self, values: NDArray[np.float32], places: int, seeds: Sequence[Sequence[int]]
-    ) -> NDArray[np.float32]:
+    def _read(self, values: Float32s, places: int, seeds: Sequence[Sequence[int]]) -> Float32s:
         """What a convolution reads at some places of each sample: (samples, places, C, kernel...)."""
         read = self._elements(values.shape[2:])
         sizes, ones = [len(axis) for axis in read], [1] * len(read)
@@ -120,7 +115,7 @@ class MatrixForm:
             index.append(axis[positions].reshape(*positions.shape, *kernel))
         return np.moveaxis(listed[tuple(index)], -1, 2)
 
-    def _elements(self, spatial: Sequence[int]) -> list[NDArray[np.intp]]:
+    def _elements(self, spatial: Sequence[int]) -> list[Indices]:
         """Which elements a convolution reads along each axis: of shape (positions, kernel).
 
         Args:
@@ -153,7 +148,7 @@ def _auto_pad(node: ir.Node) -> str:
     return node.attributes.get_string("auto_pad", "NOTSET")
 
 
-def _choose(count: int, wanted: int, seeds: Sequence[Sequence[int]]) -> NDArray[np.intp]:
+def _choose(count: int, wanted: int, seeds: Sequence[Sequence[int]]) -> Indices:
     """Chooses places of each sample.
 
     Args:
@@ -212,7 +207,7 @@ class AdaptivelyRounded:
     """
 
     model: ir.Model
-    shifts: Mapping[str, NDArray[np.float32]]
+    shifts: Mapping[str, Float32s]
 
 
 def adapt_rounding(
@@ -284,9 +279,7 @@ def adapt_rounding(
     return AdaptivelyRounded(copy, shifts)
 
 
-def descend(
-    errors: NDArray[np.float32], steps: NDArray[np.float32], hessian: NDArray[np.float32], passes: int
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+def descend(errors: Float32s, steps: Float32s, hessian: Float32s, passes: int) -> tuple[Float32s, Flags]:
     """Flips weights, one input after the other for all output channels at once, while that lowers e^T H e.
 
     Args:
@@ -303,13 +296,13 @@ def descend(
     pieces = -(-outputs // max(1, _LARGEST_PRODUCT // (_INPUTS_PER_UPDATE * inputs)))
     columns = pieces * -(-outputs // pieces)
 
-    def turned(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    def turned(values: Float32s) -> Float32s:
         # With outputs along the last axis, all values of one input are contiguous in memory.
         copied = np.zeros((groups, inputs, columns), values.dtype)
         copied[..., :outputs] = values.swapaxes(1, 2)
         return copied
 
-    def divided(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    def divided(values: Float32s) -> Float32s:
         return values.reshape(groups, -1, pieces, columns // pieces).swapaxes(1, 2)
 
     errors, given, steps = turned(errors), turned(steps), turned(steps)
@@ -352,7 +345,7 @@ class _Problem:
         self._means = np.zeros((groups * self._blocks, size), np.float32)
         self._places = 0
 
-    def add(self, values: NDArray[np.float32], seed: tuple[int, ...], first: int) -> None:
+    def add(self, values: Float32s, seed: tuple[int, ...], first: int) -> None:
         """Adds a batch of the layer's input.
 
         Args:
@@ -366,7 +359,7 @@ class _Problem:
         self._sums += rows.transpose(1, 2, 0) @ rows.transpose(1, 0, 2)
         self._means += rows.sum(axis=0)
 
-    def solve(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def solve(self) -> tuple[Float32s, Float32s]:
         """Rounds the weights.
 
         Returns:
@@ -389,7 +382,7 @@ class _Problem:
         rounded = self._grid.rounded(flipped[:-1].reshape(self._form.shape))
         return rounded, shifts.reshape(groups, self._blocks, outputs).sum(axis=1).reshape(-1)
 
-    def _with_more(self, values: NDArray[Any], value: int) -> NDArray[Any]:
+    def _with_more(self, values: Array, value: int) -> Array:
         """Values with a last axis of inputs, so many more that all blocks have the same size."""
         edges = [(0, 0)] * (values.ndim - 1) + [(0, self._more)]
         return np.pad(values, edges, constant_values=value) if self._more else values
@@ -411,8 +404,8 @@ def _rounding_problem(layer: Layer, placement: Placement) -> _Problem | None:
     )
 
 
-def _shrunk(hessian: NDArray[np.float32]) -> NDArray[np.float32]:
-    shrunk: NDArray[np.float32] = np.multiply(hessian, np.float32(1 - _SHRINKAGE))
+def _shrunk(hessian: Float32s) -> Float32s:
+    shrunk: Float32s = np.multiply(hessian, np.float32(1 - _SHRINKAGE))
     diagonal = np.arange(hessian.shape[-1])
     shrunk[:, diagonal, diagonal] = hessian[:, diagonal, diagonal]
     return shrunk
@@ -436,14 +429,14 @@ class RoundingGrid:
             is 0 where there is none, and where the weight determines the scale.
     """
 
-    weights: NDArray[np.float32]
-    scale: NDArray[np.float32]
-    peak: NDArray[np.float32]
+    weights: Float32s
+    scale: Float32s
+    peak: Float32s
     nearest: NDArray[np.int32]
     other: NDArray[np.int32]
 
     @classmethod
-    def of(cls, weights: NDArray[np.float32], axis: int | None, config: TensorQuantConfig) -> RoundingGrid:
+    def of(cls, weights: Float32s, axis: int | None, config: TensorQuantConfig) -> RoundingGrid:
         """The grid on which a placement's config puts weights.
 
         Args:
@@ -465,16 +458,16 @@ class RoundingGrid:
         return cls(weights, scale, peak, nearest, np.where(fixed, 0, other))
 
     @property
-    def errors(self) -> NDArray[np.float32]:
+    def errors(self) -> Float32s:
         """What rounding to nearest adds to each weight, float32."""
         return self.nearest.astype(np.float32) * self.scale - self.weights
 
     @property
-    def steps(self) -> NDArray[np.float32]:
+    def steps(self) -> Float32s:
         """What taking the other neighbour in place of the nearest adds to each weight, float32."""
         return self.other.astype(np.float32) * self.scale
 
-    def rounded(self, flipped: NDArray[np.bool_]) -> NDArray[np.float32]:
+    def rounded(self, flipped: Flags) -> Float32s:
         """Weights on the grid, which give the same scale and are quantized to exactly these integers.
 
         Args:

@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from calibrators.checks import check_choice, is_number
-from calibrators.data.feeds import Array, Floats, Indices
+from calibrators.data.feeds import Array, Floats, Indices, NamedArrays
 from calibrators.data.images.true_boxes import NO_BOX
 from calibrators.errors import Argument, CalibrationDataError, UnsupportedError, counted
 from calibrators.imports import install_command
 from trtint8.validation.batch import ArrayForm, Batch, BatchForm, copied
 from trtint8.validation.class_scores import share
-from trtint8.validation.detection.boxes import Decode, Outputs, box_overlaps, found_tables, given_tables
+from trtint8.validation.detection.boxes import Decode, box_overlaps, found_tables, given_tables
 from trtint8.validation.detection.layouts import LAYOUTS, reading_of
 from trtint8.validation.meters import (
     NOTHING_FOUND,
@@ -91,8 +91,8 @@ class MeanAveragePrecision:
 
     def update(
         self,
-        feeds: Outputs,
-        outputs: Outputs,
+        feeds: NamedArrays,
+        outputs: NamedArrays,
         labels: Array | None,  # noqa: ARG002  # named as in the protocol
     ) -> None:
         """Adds one batch.
@@ -332,7 +332,7 @@ class DetectionAgreement:
             answers=NOTHING_FOUND,
         )
 
-    def _tables(self, decode: Decode, outputs: Outputs, batch: Batch) -> list[Floats]:
+    def _tables(self, decode: Decode, outputs: NamedArrays, batch: Batch) -> list[Floats]:
         """One table per image of the detections that count."""
         own = copied(outputs) if callable(self.decode) else outputs
         tables = found_tables(self.name, decode, own, batch.feeds)

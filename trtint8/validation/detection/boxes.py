@@ -11,12 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calibrators.data.feeds import Array, Floats, Indices, batch_rows
+from calibrators.data.feeds import Floats, Indices, NamedArrays, batch_rows
 from calibrators.data.inputs import shape_text
 from calibrators.errors import Argument, CalibrationDataError, counted, failures_named
-
-#: Name to array, as of the outputs of a model.
-Outputs = Mapping[str, Array]
 
 #: The most boxes of an image that are kept, those of the highest scores: ultralytics' limit.
 MOST_BOXES = 300
@@ -89,10 +86,10 @@ class Truth(NamedTuple):
 
 
 #: Turns a batch's outputs into one entry per image: :class:`Detections`, or a tuple of the same fields.
-Decode = Callable[[Outputs], Sequence[tuple[ArrayLike, ArrayLike, ArrayLike]]]
+Decode = Callable[[NamedArrays], Sequence[tuple[ArrayLike, ArrayLike, ArrayLike]]]
 
 
-def found_tables(metric: str, decode: Decode, outputs: Outputs, feeds: Outputs) -> list[Floats]:
+def found_tables(metric: str, decode: Decode, outputs: NamedArrays, feeds: NamedArrays) -> list[Floats]:
     """The detections of each image of a batch.
 
     Args:
@@ -146,7 +143,7 @@ def given_tables(truth: object) -> list[Floats]:
     return tables
 
 
-def _is_one_image(feeds: Outputs) -> bool:
+def _is_one_image(feeds: NamedArrays) -> bool:
     """Whether a feed is one image, 3 x height x width: torchvision's detectors have no batch axis."""
     return all(array.ndim == 3 and len(array) == 3 for array in feeds.values())
 

@@ -11,8 +11,8 @@ from enum import Enum
 
 import numpy as np
 
-from calibrators.data.feeds import Array, Floats, is_float
-from trtint8.validation.detection.boxes import Detections, Outputs, suppress
+from calibrators.data.feeds import Array, Floats, NamedArrays, is_float
+from trtint8.validation.detection.boxes import Detections, suppress
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ def grid_of_classes(shape: Sequence[int | str | None], classes: int) -> Grid | N
     return None
 
 
-def mask_count(outputs: Outputs) -> int:
+def mask_count(outputs: NamedArrays) -> int:
     """How many masks a network mixes, if one of its outputs holds these: (N, masks, height, width).
 
     Args:

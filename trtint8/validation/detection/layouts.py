@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibrators.data.feeds import Array
+from calibrators.data.feeds import Array, NamedArrays
 from calibrators.errors import Argument, CalibrationDataError
 from trtint8.validation.batch import ArrayForm, BatchForm
-from trtint8.validation.detection.boxes import Detections, Outputs
+from trtint8.validation.detection.boxes import Detections
 from trtint8.validation.detection.decoding import (
     BOX_FIRST,
     CLASS_FIRST,
@@ -45,7 +45,7 @@ class Reading(NamedTuple):
         classes: How many classes boxes may have, without the background; None where shapes do not tell.
     """
 
-    read: Callable[[Outputs], list[Detections]]
+    read: Callable[[NamedArrays], list[Detections]]
     classes: int | None = None
 
 
@@ -111,7 +111,7 @@ def _rows(name: str, order: RowOrder, columns: str, *, centres: bool = False) ->
         if len(found) != 1 or len(counts) > 1 or len(form.outputs) > 1 + len(counts) + len(maps):
             return None
 
-        def read(outputs: Outputs) -> list[Detections]:
+        def read(outputs: NamedArrays) -> list[Detections]:
             count = outputs[counts[0]] if counts else None
             return [
                 Detections(
@@ -334,7 +334,7 @@ def _read(
     roles: Mapping[str, str],
     centres: bool,
     scores_of: Callable[[Array], Array],
-    outputs: Outputs,
+    outputs: NamedArrays,
 ) -> list[Detections]:
     boxes = outputs[roles["boxes"]]
     images = boxes if boxes.ndim == 3 else boxes[None]
@@ -363,7 +363,7 @@ class SeenLayouts:
     def __init__(self) -> None:
         self._seen: dict[str, ArrayForm] = {}
 
-    def look(self, batches: Sequence[Outputs]) -> None:
+    def look(self, batches: Sequence[NamedArrays]) -> None:
         """Notes the layouts that several batches show together.
 
         Args:
