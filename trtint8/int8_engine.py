@@ -516,7 +516,7 @@ class _Int8Build:
     ) -> Expectation | None:
         """The estimate of an audit; compiles the network in FP16, and the engine for one set of shapes."""
         profile = {name: ShapeRange(*[shape] * 3) for name, shape in shapes.items()}
-        options = EstimatorOptions("rtx", profile, self.build.options, progress=False)
+        options = EstimatorOptions(flavors.ON_ANY_MACHINE, profile, self.build.options, progress=False)
         estimator = Estimator.open(self.prepared, {}, gpu, options)
         built = Model(files.graph_model, self.loaded.name, self.loaded.fingerprint)
         fixed = with_equal_forms(at_shapes(built, shapes).graph_model)

@@ -25,6 +25,8 @@ from calibrators.imports import install_command
 FlavorName = Literal["tensorrt", "rtx"]
 #: Which TensorRT to take; "auto" lets the machine decide.
 Target = Literal["auto", "rtx", "tensorrt"]
+#: The TensorRT that builds on any machine, because it compiles kernels only when it loads an engine.
+ON_ANY_MACHINE: FlavorName = "rtx"
 
 _MODULES: dict[FlavorName, str] = {"tensorrt": "tensorrt", "rtx": "tensorrt_rtx"}
 _DISTRIBUTIONS: dict[FlavorName, tuple[str, ...]] = {
@@ -207,8 +209,8 @@ class Flavor:
 
     @property
     def builds_without_gpu(self) -> bool:
-        """True where the builder runs on a machine that has no GPU."""
-        return self.name == "rtx"
+        """True where the builder runs without a GPU, and kernels are compiled when an engine is loaded."""
+        return self.name == ON_ANY_MACHINE
 
     @property
     def has_compute_capabilities(self) -> bool:
@@ -323,7 +325,7 @@ def load(target: Target = "auto") -> Flavor:
     if not candidates:
         raise UnsupportedError(_not_installed(target))
     if target == "auto":
-        preferred = "rtx" if gpu_problem() else "tensorrt"
+        preferred = ON_ANY_MACHINE if gpu_problem() else "tensorrt"
         candidates.sort(key=lambda flavor: flavor.name != preferred)
     problems = []
     for flavor in candidates:

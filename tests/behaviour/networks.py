@@ -11,8 +11,9 @@ import trtint8
 from tests.behaviour.command_line import inside, run
 from tests.behaviour.graphs import constants, graph_lines, operators
 from tests.behaviour.text import decibels, json_lines, number
+from trtint8.quantization.targets import TARGETS
 
-_TARGETS = ("tensorrt", "rtx", "tensorrt-8.6", "tensorrt-10", "tensorrt-11", "dla")
+_TARGETS = tuple(dict.fromkeys(("tensorrt", "rtx", *TARGETS)))
 _QUOTED = re.compile(r"'([^'\s]+)'")
 
 

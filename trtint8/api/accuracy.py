@@ -30,7 +30,7 @@ from trtint8.models.model import load_float_model, prepare
 from trtint8.models.states import with_recorded_states
 from trtint8.models.torch_export import AnyModel, open_module, open_modules
 from trtint8.quantization.config import ArithmeticName, arithmetic_named
-from trtint8.quantization.targets import target_named
+from trtint8.quantization.targets import DEFAULT, TARGETS
 from trtint8.runtime.bindings import LoadingOptions
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.budget import Budget, Goal
@@ -344,8 +344,8 @@ def tune(
         metric: What :func:`validate` takes as one of its metrics. Larger values of a function must be better.
             Where None, the outputs decide. For one row of class scores per sample it is top-1 if the labels
             are class indices, else agreement. For detections with true boxes as labels it is ``map``. For
-            every other network, and for embeddings, it is ``sqnr``. For ``sqnr``, ``cosine``, ``max_error``
-            and ``token_cosine`` the worst output, or the worst quantity in an output, counts.
+            every other network, and for embeddings, it is ``sqnr``. For ``sqnr`` and the other
+            figures of every output the worst output, or the worst quantity in an output, counts.
         labels: Labels that do not come with the data.
         judge: Other samples to judge the result, with their own labels. By default every other batch of the
             shuffled ``data``.
@@ -419,7 +419,8 @@ def tune(
             gpu = find_gpu(speed)
         machine = None if measure_with is None else _machine(speed)
         goal = SpeedGoal(gpu, estimates, on_speed_trial or _ignore, measure_with, machine)
-    half = (target == "rtx" if float16 is None else float16) or goal is not None
+    placed_for = TARGETS.get(target, DEFAULT)  # "auto" may become any
+    half = (placed_for.types_in_graph if float16 is None else float16) or goal is not None
     backend = None if arithmetic is None else arithmetic_named(arithmetic)
     loaded = load_float_model(open_module(model, example_inputs))
     data_options = DataOptions(
@@ -446,7 +447,7 @@ def tune(
                 on_goal or _ignore,
                 on_trial or _ignore,
                 goal,
-                target_named("rtx" if target == "rtx" else "tensorrt"),
+                placed_for,
                 backend,
             ),
             progress=progress,

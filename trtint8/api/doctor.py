@@ -58,6 +58,7 @@ def doctor() -> Findings:
     problem = gpu_problem()
     flavors = flavor.installed()
     runtime = _version("onnxruntime-gpu") or _version("onnxruntime")
+    install = install_command(flavor.ON_ANY_MACHINE)
     found = Findings()
     found.add("Python", platform.python_version())
     found.add("trtint8", _version("trtint8") or "?")
@@ -66,7 +67,7 @@ def doctor() -> Findings:
     for one in flavors:
         found.add(FOUND, f"{one}" + (f" ({one.import_problem})" if one.import_problem else ""))
     if not flavors:
-        found.add("TensorRT", f"none: {install_command('rtx')} builds engines on any machine", False)
+        found.add("TensorRT", f"none: {install} builds engines on any machine", False)
     names = ", ".join(gpu_names()) if problem is None else f"none: {problem}"
     found.add("GPU", names, problem is None)
     found.add("driver", driver_version() or "none")
@@ -80,7 +81,7 @@ def doctor() -> Findings:
     slow = "by NumPy, 5 times slower: trtint8 was installed without a C compiler"
     found.add("counting activations", "compiled" if compiled else slow, compiled)
     usable = [f for f in flavors if not f.import_problem and (f.builds_without_gpu or problem is None)]
-    builders = "works with " + ", ".join(map(str, usable)) if usable else install_command("rtx")
+    builders = "works with " + ", ".join(map(str, usable)) if usable else install
     found.add("build, explicit route", builders, bool(usable))
     able = [f for f in flavors if f.implicit_int8 and not f.import_problem]
     needs = [*([] if able else ["TensorRT 8.5 to 10.x"]), *([] if problem is None else ["an NVIDIA GPU"])]

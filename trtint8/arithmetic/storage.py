@@ -47,7 +47,7 @@ from trtint8.quantization.operators import commutes_with_quantization, weight_ax
 from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import activation_scales
 from trtint8.quantization.quantize import tensor_names
-from trtint8.quantization.targets import TARGETS
+from trtint8.quantization.targets import DEFAULT, TARGETS
 
 #: What a node reads: its name, and the index of its input.
 Read = tuple[str, int]
@@ -374,7 +374,7 @@ class _Storage:
         self._graph = prepared.graph_model.graph
         self._prepared, self._table, self._arithmetic, self._had = prepared, table, arithmetic, pairs
         self._order = {node: position for position, node in enumerate(self._graph)}
-        target = TARGETS[arithmetic.target or "tensorrt"]
+        target = TARGETS[arithmetic.target or DEFAULT.name]
         self._keep_float = frozenset(keep_float)
         self._placement = place(prepared.graph_model, tuple(keep_float), target)
         self._products = self._named_products()

@@ -524,7 +524,7 @@ def count_int8_layers(
             "onnx_ir.load makes of a file"
         )
     with runnable(graph_model) as serialized:
-        built = Build(flavor.load("rtx"), inputs).run(serialized, int8=True)
+        built = Build(flavor.load(flavor.ON_ANY_MACHINE), inputs).run(serialized, int8=True)
     if built.report is None:
         return None
     return len(built.report.weighted_summary(quantized_nodes).get("INT8", []))

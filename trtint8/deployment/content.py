@@ -22,6 +22,7 @@ from trtint8.deployment.source import (
 )
 from trtint8.engine.file import TensorSpec
 from trtint8.models.model import Model
+from trtint8.quantization.targets import TYPED
 
 #: A file's path in the folder, made of trtint8's own names, to its content, to the file that is copied there,
 #: or to the model that is written there, of which a large one gets a file with its weights beside it.
@@ -92,11 +93,11 @@ def build_words(source: DeploySource, plan: str) -> Code:
 
 
 #: The options for types, by the form and the version that trtexec has, of a model that is FP32 outside INT8.
-_TYPES_OF_FLOAT32 = """\
+_TYPES_OF_FLOAT32 = f"""\
     weak*) types="--int8 --fp16" ;;
     *)
         types=""
-        echo "what is outside INT8 runs in FP32; a model for the target tensorrt-11 has FP16 there"
+        echo "what is outside INT8 runs in FP32; a model for the target {TYPED.name} has FP16 there"
         ;;"""
 
 #: The same of a model that has FP16 in it, which TensorRT is to take from there.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias
 
 from calibrators.checks import PATH_TYPES, FilePath, several
 from calibrators.data.images.preprocessing import Preprocessing
@@ -27,16 +27,21 @@ from trtint8.quantization.targets import TargetName
 #: What an engine can be deployed to.
 Destination: TypeAlias = Literal["triton", "deepstream", "ort-trt", "cpp", "docker"]
 
-_KINDS: dict[str, Callable[[DeploySource], Files]] = {
-    "triton": triton_files,
-    "deepstream": deepstream_files,
-    "ort-trt": ort_trt_files,
-    "cpp": cpp_files,
-    "docker": docker_files,
-}
 
-#: What loads an engine, and builds none of a model.
-_LOAD_ENGINES = ("cpp", "docker")
+class _Kind(NamedTuple):
+    """What is written for one destination, and whether that can build an engine of a model."""
+
+    files: Callable[[DeploySource], Files]
+    takes_models: bool
+
+
+_KINDS: dict[Destination, _Kind] = {
+    "triton": _Kind(triton_files, takes_models=True),
+    "deepstream": _Kind(deepstream_files, takes_models=True),
+    "ort-trt": _Kind(ort_trt_files, takes_models=True),
+    "cpp": _Kind(cpp_files, takes_models=False),
+    "docker": _Kind(docker_files, takes_models=False),
+}
 
 
 def deploy(
@@ -100,15 +105,16 @@ def deploy(
         tuple(preferred_batch_sizes),
     )
     if not isinstance(to, str) or to not in _KINDS:
-        raise UnsupportedError(f"cannot deploy to {to!r:.80}; use one of {', '.join(get_args(Destination))}")
+        raise UnsupportedError(f"cannot deploy to {to!r:.80}; use one of {', '.join(_KINDS)}")
     if asked.preferred_batch_sizes and to != "triton":
         raise UnsupportedError(
             f"{Argument('preferred_batch_sizes')} is for Triton, and has no effect on {to}; leave it out"
         )
     # Before the model is read, which may lack profiles or a table that would be of no use.
-    if to in _LOAD_ENGINES and isinstance(engine, PATH_TYPES) and names_model(engine):
+    kind = _KINDS[to]
+    if not kind.takes_models and isinstance(engine, PATH_TYPES) and names_model(engine):
         raise UnsupportedError(f"'{engine}' is a model, and {to} takes an engine; build one, and give that")
-    files = _KINDS[to](read_source(engine, preprocessing, asked))
+    files = kind.files(read_source(engine, preprocessing, asked))
     with new_folder(output) as folder:
         for name, content in files.items():
             path = folder / name

@@ -169,7 +169,7 @@ def _runs(built: str, here: str, info: EngineInfo) -> bool:
     (major, minor), (our_major, our_minor) = (tuple(map(int, name.split("."))) for name in (built, here))
     if info.hardware_compatibility == "ampere_plus":
         return our_major >= _AMPERE
-    if info.flavor == "rtx":
+    if info.built_with.builds_without_gpu:
         # Kernels are compiled when the engine is loaded, for the same or a later GPU of the same generation.
         return major == our_major and minor <= our_minor
     return built == here

@@ -23,7 +23,7 @@ from trtint8.models.graph import constant_input, holds_graphs, is_constant, made
 from trtint8.quantization.targets import TARGETS
 
 #: Operators behind which a layer still reads the integers of a pair, where that was seen.
-_READ_THROUGH = TARGETS["rtx"].reads_through or frozenset()
+_READ_THROUGH = frozenset[str]().union(*(target.reads_through for target in TARGETS.values()))
 
 #: Values that are followed from weights back to constants; from an activation it would be all of a model.
 _MOST_BEHIND_WEIGHTS = 64

@@ -153,8 +153,7 @@ class Target:
             where nothing is known of it.
         types_in_graph: Whether FP16 has to stand in the graph, because this TensorRT has no switch for it.
         loads_plans: Whether it is a full TensorRT, whose plans run on a GPU.
-        reads_through: Operators behind which a layer still reads the integers of a pair; None where nothing
-            is known of it.
+        reads_through: Operators behind which a layer is known to still read the integers of a pair.
         capability: The oldest compute capability with INT8, like (7, 5); None where it does not matter.
         capabilities: The only compute capabilities that engines are built for; None where all newer ones are.
     """
@@ -169,7 +168,7 @@ class Target:
     costs_with_float16: tuple[KernelCosts, ...] = ()
     types_in_graph: bool = False
     loads_plans: bool = True
-    reads_through: frozenset[str] | None = None
+    reads_through: frozenset[str] = frozenset()
     capability: tuple[int, int] | None = None
     capabilities: tuple[str, ...] | None = None
 
@@ -257,6 +256,9 @@ TARGETS = {
 
 #: The target where none is named.
 DEFAULT = TARGETS["tensorrt"]
+
+#: A full TensorRT that takes types from the graph.
+TYPED = next(one for one in TARGETS.values() if one.types_in_graph and one.loads_plans)
 
 #: Compute capabilities of the Jetsons (developer.nvidia.com/cuda/gpus) to their series, the newest first.
 JETSONS = {"11.0": "Thor", "8.7": "Orin", "7.2": "Xavier", "6.2": "TX2", "5.3": "Nano"}

@@ -418,7 +418,7 @@ def _of_engine(run: ReportFiles, parts: Sequence[str]) -> dict[str, _Figure]:
         figures["calibration table"] = fingerprint[:_SHOWN_OF_FINGERPRINT]
     if engine is None:
         return figures
-    figures["TensorRT"] = f"{'for RTX ' if engine.flavor == 'rtx' else ''}{engine.tensorrt_version}"
+    figures["TensorRT"] = str(engine.built_with).removeprefix("TensorRT ")
     figures["built for"] = ", ".join(engine.compute_capabilities)
     for number, profile in enumerate(engine.profiles):
         figures |= {f"profile {number}, '{name}'": str(shapes) for name, shapes in profile.items()}

@@ -30,7 +30,7 @@ from trtint8.models.model import Model
 from trtint8.models.shapes import StaticShapes
 from trtint8.quantization.placement import place
 from trtint8.quantization.quantize import QuantizeOptions, quantize_graph, with_float16
-from trtint8.quantization.targets import TARGETS
+from trtint8.quantization.targets import TYPED
 from trtint8.tuning.journal import Journal, OutOfTimeError, TimeLimit
 from trtint8.tuning.measured import DeviceStopwatch, TrtexecStopwatch
 from trtint8.tuning.stopwatch import Source, SpeedPlan, SpeedTrial, Stopwatch, Timing
@@ -470,8 +470,8 @@ class SpeedPlanner:
     def _models(self, kept: frozenset[str]) -> tuple[ir.Model, ir.Model]:
         """The model for a TensorRT that chooses types, and with types in the graph."""
         _, graph_model = self._typed(kept)
-        target, peaks, name = TARGETS["tensorrt-11"], self._table.peaks, self._builder.model.name
-        typed, _ = with_float16(graph_model, target, float32_io=True, peaks=peaks, name=name)
+        peaks, name = self._table.peaks, self._builder.model.name
+        typed, _ = with_float16(graph_model, TYPED, float32_io=True, peaks=peaks, name=name)
         return graph_model, typed
 
     @contextlib.contextmanager

@@ -1,6 +1,8 @@
 """Folders are written as a whole."""
 
 import os
+from pathlib import Path
+from typing import get_args
 
 import onnx
 import pytest
@@ -9,14 +11,22 @@ import trtint8
 from calibrators.errors import EngineError, OutputError, UnsupportedError
 from tests.trtint8.deployment.conftest import PLAN, QDQ
 from trtint8.deployment import writing
-from trtint8.deployment.writing import deploy
+from trtint8.deployment.writing import Destination, deploy
 from trtint8.models import serialization
 from trtint8.models.model import load_model
+
+TAKE_MODELS = [to for to, kind in writing._KINDS.items() if kind.takes_models]
 
 USER = '--user "$(id -u):$(id -g)"'
 
 
-@pytest.mark.parametrize("to", ["triton", "deepstream", "ort-trt", "cpp", "docker"])
+@pytest.mark.parametrize("to", get_args(Destination))
+def test_every_destination_is_documented(to):
+    page = Path(trtint8.__file__).parents[1] / "docs" / "how-to" / "deploy.md"
+    assert f"\n| `{to}` |" in page.read_text() and f"``{to}``" in trtint8.deploy.__doc__
+
+
+@pytest.mark.parametrize("to", get_args(Destination))
 def test_everything_is_written(make_engine, tmp_path, to):
     folder = tmp_path / "there"
     files = trtint8.deploy(make_engine(), to, folder)
@@ -25,13 +35,13 @@ def test_everything_is_written(make_engine, tmp_path, to):
     plans = [path for path in files if path.name in ("model.plan", "model.engine")]
     assert [path.read_bytes() for path in plans] == ([] if to == "ort-trt" else [PLAN])
     models = [path for path in files if path.suffix == ".onnx"]
-    assert [path.name for path in models] == ([] if to in ("cpp", "docker") else ["model.qdq.onnx"])
+    assert [path.name for path in models] == (["model.qdq.onnx"] if to in TAKE_MODELS else [])
     assert all(load_model(path).fingerprint == load_model(QDQ).fingerprint for path in models)
     assert all(os.access(path, os.X_OK) for path in files if path.suffix == ".sh")
     assert "$" not in (folder / "README.md").read_text().replace('"$PWD"', "").replace(USER, "")
 
 
-@pytest.mark.parametrize("to", ["triton", "deepstream", "ort-trt"])
+@pytest.mark.parametrize("to", TAKE_MODELS)
 def test_a_file_that_the_model_does_not_name_stays_where_it_is(make_engine, tmp_path, to):
     engine = make_engine()
     (tmp_path / "secret").write_text("SECRET")
@@ -41,7 +51,7 @@ def test_a_file_that_the_model_does_not_name_stays_where_it_is(make_engine, tmp_
     assert not list((tmp_path / "there").rglob("*.data"))
 
 
-@pytest.mark.parametrize("to", ["triton", "deepstream", "ort-trt"])
+@pytest.mark.parametrize("to", TAKE_MODELS)
 def test_weights_beside_a_model_go_along(make_engine, tmp_path, monkeypatch, to):
     engine = make_engine()
     model = onnx.load_from_string(QDQ)

@@ -1,16 +1,44 @@
 """The targets: what each of them runs in INT8, and which GPUs have it."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+import trtint8
 from calibrators.errors import UnsupportedError
-from trtint8.quantization.targets import JETSONS, TARGETS, AttentionLimits, target_named
+from calibrators.tensorrt.flavor import Flavor
+from trtint8.quantization.targets import (
+    DEFAULT,
+    JETSONS,
+    TARGETS,
+    AttentionLimits,
+    TargetName,
+    target_named,
+)
+
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 def test_names():
-    assert list(TARGETS) == ["tensorrt", "tensorrt-8.6", "tensorrt-10", "tensorrt-11", "rtx", "dla"]
+    assert tuple(TARGETS) == get_args(TargetName)
     assert all(target_named(name).name == name for name in TARGETS)
+
+
+def test_every_target_is_what_a_tensorrt_builds_for():
+    """But for that of a model whose TensorRT is not known yet, and for the DLA, which an option chooses."""
+    flavors = (Flavor("rtx", "1.7"), *(Flavor("tensorrt", f"{major}.6") for major in range(8, 30)))
+    assert {flavor.quantization_target for flavor in flavors} == TARGETS.keys() - {DEFAULT.name, "dla"}
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.name)
+def test_every_target_is_documented(target):
+    assert f"``{target.name}``" in trtint8.quantize.__doc__
+    if target.loads_plans:
+        assert f"``{target.name}``" in trtint8.deploy.__doc__
+        assert f"\n| `{target.name}` |" in (DOCS / "how-to" / "deploy.md").read_text()
+    if target.name != "dla":
+        assert f"`{target.name}`" in (DOCS / "explanation" / "placement.md").read_text()
 
 
 def test_no_such_target():

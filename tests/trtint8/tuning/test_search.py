@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import math
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -75,7 +76,7 @@ def searched(start, monkeypatch):
         )
         own = {name: costs.get(name, 0.0) / (sum(costs.values()) or 1.0) for name in order}
         shares = own if shares is None else dict(zip(order, shares, strict=True))
-        search.for_weights["bias correction"] = lambda _start: None
+        search.for_weights = {"bias correction": lambda _start: None}
         monkeypatch.setattr(search, "_noise_shares", lambda _start: shares)
         monkeypatch.setattr(search, "_by_noise_per_cost", lambda _shares: list(order))
         found = search.run(candidate)
@@ -84,6 +85,22 @@ def searched(start, monkeypatch):
         return found.candidate, found.score, reported
 
     return run
+
+
+def test_every_remedy_for_weights_is_documented():
+    search = Search(
+        GivenScores({}),
+        lambda _score: True,
+        samples=NoSamples.batches,
+        recalibrate=None,
+        round_weights=True,
+        seed=0,
+        on_trial=lambda _trial: None,
+        journal=Journal(),
+        limit=TimeLimit(),
+    )
+    page = (Path(trtint8.__file__).parents[1] / "docs" / "how-to" / "accuracy-drops.md").read_text()
+    assert [name for name in search.for_weights if name not in page] == []
 
 
 def test_nothing_is_tried_where_nothing_is_lost(searched):
@@ -240,7 +257,7 @@ def remedied(start, monkeypatch):
             return dataclasses.replace(candidate, remedies=(*candidate.remedies, NAMES[name]))
 
         monkeypatch.setattr(search, "_equalized", partial(remedy, "equalize"))
-        search.for_weights |= {NAMES[name]: partial(remedy, name) for name in ("round", "bias")}
+        search.for_weights = {NAMES[name]: partial(remedy, name) for name in ("round", "bias")}
         monkeypatch.setattr(
             "trtint8.tuning.search.with_layers_in_float",  # these remedies change no weights
             lambda _plain, compensated, names: dataclasses.replace(compensated, keep_float=names),
