@@ -111,7 +111,7 @@ def test_broken_installation_is_reported(broken_tensorrt, only):
     assert broken_tensorrt.name in {one.name for one in flavor.installed()}
     only(broken_tensorrt)
     with pytest.raises(
-        UnsupportedError, match=r"10\.1\.0 .*\(libnvinfer\.so\.10: cannot open more\).*tensorrt>="
+        UnsupportedError, match=r"10\.1\.0 .*\(libnvinfer\.so\.10: cannot open\).*tensorrt>="
     ) as caught:
         flavor.load()
     assert broken_tensorrt.import_problem == str(caught.value)
