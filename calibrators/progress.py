@@ -133,6 +133,8 @@ class _Bars:
 
         def advance(steps: int) -> None:
             progress.advance(task.id, steps)
+            if task.total is not None and task.completed > task.total:  # a loader may give more than it says
+                progress.update(task.id, total=task.completed)
             if _clock() - self._drawn >= _BETWEEN_PICTURES:
                 self._draw()
 
@@ -252,8 +254,8 @@ class _Lines:
         parts = [f"at work for {duration(_clock() - self._begun)}"]
         for task in self.bars.tasks[-1:] if self.bars else ():
             total, left = task.total, task.time_remaining
-            of = f"/{total:g} ({task.percentage:.0f} %)" if total else "/?"
-            parts.append(f"{task.description} {task.completed:g}{of}")
+            of = f"/{total:.0f} ({int(task.percentage)} %)" if total else "/?"
+            parts.append(f"{task.description} {task.completed:.0f}{of}")
             parts += [f"about {duration(left)} left"] if left else []
         return ", ".join(parts)
 

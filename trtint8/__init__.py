@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import calibrators  # noqa: F401  # before ONNX Runtime: it turns off what that would send
 
-# No module of Python is imported here: that would delay the moment from which the program heeds Ctrl-C.
-with open(f"{__path__[0]}/__init__.pyi", encoding="ascii") as _stub:  # noqa: PTH123
-    _IMPORTS = [line.split() for line in _stub if line.startswith("from ")]
+# No module of Python is imported here: that would delay the moment from which the program heeds Ctrl-C. The
+# loader reads the stub also where the package lies in an archive.
+_STUB = __loader__.get_data(f"{__path__[0]}/__init__.pyi").decode("ascii")
+_IMPORTS = [line.split() for line in _STUB.splitlines() if line.startswith("from ")]
 
 #: Public name to its module: ``from MODULE import NAME as NAME``.
 _MODULES = {words[-1]: words[1] for words in _IMPORTS}

@@ -180,6 +180,19 @@ def test_a_line_a_minute_where_there_is_no_terminal(monkeypatch, clock):
     assert "Calibrating" not in between and "Calibrating" not in after and "4 min" in after
 
 
+@pytest.mark.parametrize(
+    ("total", "steps", "said"),
+    [(1_281_167, 1_281_100, "1281100/1281167 (99 %)"), (3, 5, "5/5 (100 %)"), (None, 1_234_567, "1234567/?")],
+)
+def test_steps_are_counted_in_full(monkeypatch, clock, total, steps, said):
+    def working():
+        with progress_bar("Calibrating", total) as advance:
+            advance(steps)
+            yield
+
+    assert said in "".join(said_in_log(monkeypatch, clock, working))
+
+
 def test_no_line_on_a_terminal(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setenv("TERM", "xterm")

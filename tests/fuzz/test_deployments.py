@@ -235,7 +235,7 @@ def files_of(folder, document, to):
     """The files of a deployment of a sidecar; None where it is refused in one sentence."""
     (folder / "net.engine.json").write_text(json.dumps(document))
     try:
-        return _KINDS[to](read_source(folder / "net.engine", None))
+        return _KINDS[to].files(read_source(folder / "net.engine", None))
     except TrtInt8Error as error:
         assert str(error)
         return None

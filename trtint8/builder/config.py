@@ -58,7 +58,7 @@ def check_options(flavor: Flavor, options: BuildOptions) -> None:
         OutputError: The timing cache cannot be written.
     """
     defaults = BuildOptions()
-    wanted = [name for name in _FEATURES if getattr(options, name) != getattr(defaults, name)]
+    wanted = [name for name in _FEATURES if getattr(options, name) not in (None, getattr(defaults, name))]
     if options.layer_precisions or options.output_types or options.precision_constraints:
         wanted.append("layer_precisions")
     if options.plugins and options.version_compatible:
@@ -374,7 +374,7 @@ class BuildOptions:
         formats = {name: tuple(several(names)) for name, names in self.io_formats.items()}
         object.__setattr__(self, "io_formats", formats)
         for option, choices in _CHOICES.items():
-            if (value := getattr(self, option)) != getattr(BuildOptions, option):
+            if (value := getattr(self, option)) is not getattr(BuildOptions, option):
                 check_choice(option, value, choices)
         index = as_integer(self.device)
         if index is None or index < 0:

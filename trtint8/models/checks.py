@@ -6,7 +6,8 @@ attributes and weights of nodes, and what is left of training, such as nodes tha
 
 from __future__ import annotations
 
-import contextlib
+import graphlib
+import heapq
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -132,23 +133,33 @@ def sort_nodes(message: onnx.ModelProto) -> None:
         message: The model; changed.
     """
     for graph in message_graphs(message.graph):
-        if not _is_sorted(graph):
-            with contextlib.suppress(Exception):  # the checker says what is wrong with the model
-                _sort(graph)
+        _sort(graph)
 
 
 def _sort(graph: onnx.GraphProto) -> None:
-    found = ir.serde.deserialize_graph(graph)
-    found.sort()
-    order = {node.outputs[0].name: place for place, node in enumerate(found)}
-    graph.node.sort(key=lambda node: order[node.output[0]])
-
-
-def _is_sorted(graph: onnx.GraphProto) -> bool:
     made_by = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
-    return all(
-        made_by.get(name, -1) < index for index, node in enumerate(graph.node) for name in names_read(node)
-    )
+    before = {
+        index: {made_by[name] for name in names_read(node) if name in made_by}
+        for index, node in enumerate(graph.node)
+    }
+    if all(other < index for index, others in before.items() for other in others):
+        return
+    sorter = graphlib.TopologicalSorter(before)
+    try:
+        sorter.prepare()
+    except graphlib.CycleError:
+        return
+    ready: list[int] = []
+    order: list[int] = []
+    while sorter.is_active():
+        for index in sorter.get_ready():
+            heapq.heappush(ready, index)
+        # The first of those that may come next, so that the order changes as little as it can.
+        order.append(heapq.heappop(ready))
+        sorter.done(order[-1])
+    nodes = [graph.node[index] for index in order]
+    del graph.node[:]
+    graph.node.extend(nodes)
 
 
 #: The version that everything reads that trtint8 works with, ONNX Runtime 1.18 the oldest of it.

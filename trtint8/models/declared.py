@@ -61,7 +61,7 @@ def declare_shapes(message: onnx.ModelProto) -> None:
     shapes = (value.type.tensor_type.shape for value in message.graph.input)
     names = {dim.dim_param for shape in shapes for dim in shape.dim} - {""}
     graphs = zip(message_graphs(message.graph), message_graphs(inferred.graph), strict=True)
-    for is_inner, (graph, found) in enumerate(graphs):
+    for graph, found in graphs:
         values = (*found.value_info, *found.output)
         known = {value.name: value for value in values if not _lacks_shape(value)}
         for values, opened in ((graph.value_info, names), (graph.output, set[str]())):
@@ -69,12 +69,13 @@ def declare_shapes(message: onnx.ModelProto) -> None:
                 right = known.get(value.name, onnx.ValueInfoProto())
                 if _contradict(value.type.tensor_type, right.type.tensor_type, opened):
                     value.type.tensor_type.shape.CopyFrom(right.type.tensor_type.shape)
-        for output in () if is_inner else graph.output:
-            if _lacks_shape(output) and output.name in known:
-                output.CopyFrom(known[output.name])
         declared = {value.name for value in graph.value_info}
         others = (value for value in found.value_info if value.type.WhichOneof("value") in _NO_TENSORS)
         graph.value_info.extend(value for value in others if value.name not in declared)
+    if any(map(_lacks_shape, message.graph.output)) and (inferred := infer_types(message)) is not None:
+        known = {output.name: output for output in inferred.graph.output}
+        for output in filter(_lacks_shape, message.graph.output):
+            output.CopyFrom(known[output.name])
 
 
 def _contradict(declared: onnx.TypeProto.Tensor, inferred: onnx.TypeProto.Tensor, opened: set[str]) -> bool:

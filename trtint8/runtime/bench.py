@@ -412,7 +412,10 @@ def bench(
         raise CalibrationDataError(f"{Argument('engines')} is empty; give at least one")
     size = batch_size or 1
     exported = [
-        _exported(Path(path), size) if str(path).lower().endswith(".json") else None for path in engines
+        _exported(Path(path), size)
+        if isinstance(path, PATH_TYPES) and Path(path).suffix.lower() == ".json"
+        else None
+        for path in engines
     ]
     own = [path for path, times in zip(engines, exported, strict=True) if times is None]
     if not own:

@@ -270,7 +270,7 @@ def float_cost(model: ir.Model, names: Iterable[str], sizes: Mapping[str, Sample
         The share, in [0, 1].
     """
     shares = cost_shares(model, sizes)
-    return sum(shares.get(name, 0.0) for name in set(names))
+    return sum(shares.get(name, 0.0) for name in sorted(set(names)))  # in one order, to the last bit
 
 
 def cost_shares(model: ir.Model, sizes: Mapping[str, SampleSizes]) -> dict[str, float]:

@@ -161,8 +161,9 @@ def test_a_chain_in_any_order_is_put_in_order(order):
             ["relu", "if"],
         ),
         ("[first] a = Add (x, b) [second] b = Relu (a) [third] y = Relu (b)", ["first", "second", "third"]),
+        ("[b] , q = Two (p) [a] , p = Two (x) [c] y = Relu (q)", ["a", "b", "c"]),
     ],
-    ids=["in order", "read in a branch", "a cycle"],
+    ids=["in order", "read in a branch", "a cycle", "first outputs that are left out"],
 )
 def test_nodes_are_put_in_order_only_where_they_must(body, order):
     message = parsed(ROWS, OUT, body, c=np.array(True))

@@ -252,6 +252,15 @@ def test_the_inferred_shape_is_declared_and_other_outputs_stay():
     assert message.SerializeToString() == before
 
 
+def test_declared_shapes_reach_outputs_of_which_no_shape_can_be_inferred():
+    body = "s = Mul (sizes, one) t = Reshape (x, s) y = Relu (t)"
+    message = parsed("float[n, 384] x, int64[4] sizes", "float[] y", body, one=np.array([1]))
+    tensor = onnx.helper.make_tensor_value_info("t", onnx.TensorProto.FLOAT, ["n", 6, 8, 8])
+    message.graph.value_info.append(tensor)
+    (output,) = load_model(message).graph_model.graph.outputs
+    assert [dim if isinstance(dim, int) else dim.value for dim in output.shape] == ["n", 6, 8, 8]
+
+
 def test_outputs_of_which_no_shape_is_known_are_taken():
     loaded = load_model(output_shapes_model("somebody.Unknown (c)", domains=["somebody"]))
     (output,) = loaded.graph_model.graph.outputs

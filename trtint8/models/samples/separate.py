@@ -444,6 +444,8 @@ class BatchSizes:
         found = found.reshape(len(_SAMPLES), -1).astype(np.int64)
         if node.op_type == "Equal":  # there may be another number of samples for which sizes are equal
             first, second = (array for array in inputs if array is not None)
+            if ((np.maximum(first, second) >= _UNKNOWN) & (found == 0)).all(axis=0).any():
+                return None  # an open size may be any number
             depends = ((first != first[0]) | (second != second[0])).any(axis=0)
             possible = (np.minimum(first, second) >= 0).all(axis=0)  # no size is negative
             found[0] = np.where(depends & possible, 1 - found[-1], found[0])

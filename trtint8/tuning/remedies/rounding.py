@@ -106,14 +106,17 @@ class MatrixForm:
         read = self._elements(values.shape[2:])
         sizes, ones = [len(axis) for axis in read], [1] * len(read)
         at = np.unravel_index(_choose(math.prod(sizes), places, seeds), sizes)
-        # With channels last, all of one element are contiguous. What lies outside is a zero behind the end.
-        listed = np.zeros((len(values), *(n + 1 for n in values.shape[2:]), values.shape[1]), np.float32)
-        listed[tuple(map(slice, (len(values), *values.shape[2:])))] = np.moveaxis(values, 1, -1)
-        index = [np.arange(len(values)).reshape(-1, 1, *ones)]
+        index, outside = [np.arange(len(values)).reshape(-1, 1, *ones)], np.zeros(1, np.bool_)
         for number, (axis, positions) in enumerate(zip(read, at, strict=True)):
             kernel = [*ones[:number], -1, *ones[number + 1 :]]
-            index.append(axis[positions].reshape(*positions.shape, *kernel))
-        return np.moveaxis(listed[tuple(index)], -1, 2)
+            elements = axis[positions].reshape(*positions.shape, *kernel)
+            end = values.shape[2 + number]
+            outside = outside | (elements == end)
+            index.append(np.minimum(elements, end - 1))
+        # With channels last, all of one element are contiguous.
+        chosen = np.moveaxis(values, 1, -1)[tuple(index)]
+        chosen[np.broadcast_to(outside, chosen.shape[:-1])] = 0
+        return np.moveaxis(chosen, -1, 2)
 
     def _elements(self, spatial: Sequence[int]) -> list[Indices]:
         """Which elements a convolution reads along each axis: of shape (positions, kernel).

@@ -314,6 +314,14 @@ ROOT = "c = Gather (s, #({})) f = Cast <to = 1> (c) y = Sqrt (f)"
             (ROOT.format(1), ..., ("N", 4, 6), False),
             (LENGTH, (OF_BATCH,), ("N", "length", "width"), True),
             (LENGTH, (5,), ("N", 5, 5), False),
+            # An open size may be any number.
+            (
+                """l = Gather (s, #(1)) e = Equal (l, #(224)) n = Gather (s, #(0))
+                y = Where (e, #(1), n)""",
+                None,
+                OPEN,
+                True,
+            ),
             # As many zeros as there are samples: their number is that of the samples.
             (
                 "n = Gather (s, #(0)) zeros = ConstantOfShape (n) y = Shape (zeros)",
