@@ -6,8 +6,8 @@ python scripts/bench_growth.py --only calibrate tables --up-to 5000
 Each row is a process of its own. Its processor time is that of the call alone; the memory is what the process
 has at its peak beyond what it had before the call. The last column is the exponent of the time between a row
 and the one above it: 1 where twice the input takes twice the time, 2 where it takes four times as long. In
-rows of calls the figure that grows is what the process keeps. The exit status is 1 where something grows
-faster than its input.
+rows of calls the figure that grows is what the process keeps. The exit status is 1 where the time of
+a row grows faster than its input, or a process keeps more with every call.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from process_memory import peak_mib
+from process_memory import peak_mib, resident_mib
 
 import trtint8
 from trtint8.data import DEMO_MODEL, load_digits_split
@@ -32,7 +32,7 @@ from trtint8.data import DEMO_MODEL, load_digits_split
 #: A call that is measured.
 Call = Callable[[], object]
 
-#: The exponent from which time or memory grow faster than the input, with room for noise.
+#: The exponent from which time grows faster than the input, with room for noise.
 _FASTER = 1.25
 
 #: What a process may keep, beyond what it has after a third of all calls, in MiB.
@@ -189,12 +189,6 @@ CASES: dict[str, tuple[Callable[[int, Path], Call], tuple[int, ...]]] = {
     "sensitivity, nodes": (nodes_measured, (200, 2_000, 8_000)),
     "four verbs, calls": (calls, (100, 300)),
 }
-
-
-def resident_mib() -> float:
-    """The resident memory of this process, in MiB."""
-    status = Path("/proc/self/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) / 1024
 
 
 def open_files() -> int:

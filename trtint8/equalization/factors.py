@@ -45,10 +45,8 @@ _STRENGTHS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 #: times the largest value that was seen, at least. Other samples rarely reach further.
 CLIP_MARGIN = 4.0
 
-_Floats = Floats
 
-
-def migration_factors(made: _Floats, read: _Floats, strength: float) -> _Floats:
+def migration_factors(made: Floats, read: Floats, strength: float) -> Floats:
     """Factors that move a part of the activations' differences between channels into the weights.
 
     This is SmoothQuant's choice (Xiao et al., "SmoothQuant", ICML 2023, equation 4). With a strength of 0.5
@@ -71,7 +69,7 @@ def migration_factors(made: _Floats, read: _Floats, strength: float) -> _Floats:
     return np.where(alive, np.clip(factors, _SMALLEST_FACTOR, _LARGEST_FACTOR), 1.0)
 
 
-def product_factors(first: _Floats, second: _Floats, strength: float) -> _Floats:
+def product_factors(first: Floats, second: Floats, strength: float) -> Floats:
     """Factors for channels of two activations that are multiplied with each other and summed over.
 
     Args:
@@ -93,7 +91,7 @@ def product_factors(first: _Floats, second: _Floats, strength: float) -> _Floats
 
 
 def product_error(
-    first: _Floats, second: _Floats, first_power: _Floats, second_power: _Floats, one_scale: bool
+    first: Floats, second: Floats, first_power: Floats, second_power: Floats, one_scale: bool
 ) -> float:
     """The expected squared error of a product of two quantized activations, up to a constant factor.
 
@@ -113,7 +111,7 @@ def product_error(
     return float(peaks[0] ** 2 * second_power.sum() + peaks[1] ** 2 * first_power.sum())
 
 
-def below_bounds(factors: _Floats, least: _Floats, alive: Flags) -> _Floats:
+def below_bounds(factors: Floats, least: Floats, alive: Flags) -> Floats:
     """Factors with which no channel that passes a bound comes closer to it than the margin allows.
 
     Channels that are close to the bound as they are keep their values, and the others are scaled relative to
@@ -184,8 +182,8 @@ class _Way:
     """
 
     strengths: Sequence[float]
-    factors: Callable[[Mapping[str, _Floats], float], _Floats]
-    errors: Callable[[int, _Floats], Iterable[float]]
+    factors: Callable[[Mapping[str, Floats], float], Floats]
+    errors: Callable[[int, Floats], Iterable[float]]
 
 
 def _migration(choice: FactorChoice, form: Form) -> _Way | None:
@@ -203,7 +201,7 @@ def _migration(choice: FactorChoice, form: Form) -> _Way | None:
     least = choice.least[form.representatives]
     readers = [_Reader(choice, reading) for reading in readings]
 
-    def factors(peaks: Mapping[str, _Floats], strength: float) -> _Floats:
+    def factors(peaks: Mapping[str, Floats], strength: float) -> Floats:
         ranges = (peaks[one.tensor].reshape(-1) for one in readings)
         made = _by_class(choice, form, zip(channels, ranges, strict=True), np.maximum)
         return below_bounds(migration_factors(made, read, strength), least, (made > 0) & (read > 0))
@@ -212,8 +210,8 @@ def _migration(choice: FactorChoice, form: Form) -> _Way | None:
 
 
 def _by_class(
-    choice: FactorChoice, form: Form, measured: Iterable[tuple[Channels, _Floats]], by: np.ufunc
-) -> _Floats:
+    choice: FactorChoice, form: Form, measured: Iterable[tuple[Channels, Floats]], by: np.ufunc
+) -> Floats:
     """Combines values of channels with those of their classes; those of other forms are left out.
 
     Args:
@@ -284,7 +282,7 @@ def _product(choice: FactorChoice, form: Form) -> _Way | None:
         return None
     one_scale = any(_has_one_scale(choice, node) for node in nodes)
 
-    def of_sides(measured: Mapping[str, _Floats], combine: np.ufunc) -> tuple[_Floats, ...]:
+    def of_sides(measured: Mapping[str, Floats], combine: np.ufunc) -> tuple[Floats, ...]:
         held = [(one, choice.channels.powers[one.labels]) for one in producers]
         return tuple(
             _by_class(
@@ -299,11 +297,11 @@ def _product(choice: FactorChoice, form: Form) -> _Way | None:
     powers = of_sides(choice.observed.powers, np.add)
     tried = [of_sides(fold.tried_on.peaks, np.maximum) for fold in choice.observed.folds]
 
-    def factors(peaks: Mapping[str, _Floats], strength: float) -> _Floats:
+    def factors(peaks: Mapping[str, Floats], strength: float) -> Floats:
         first, second = of_sides(peaks, np.maximum)
         return product_factors(first, second, strength)
 
-    def errors(number: int, factors: _Floats) -> Iterable[float]:
+    def errors(number: int, factors: Floats) -> Iterable[float]:
         (first, second), squares = tried[number], np.square(factors)
         scaled = first / factors, second * factors, powers[0] / squares, powers[1] * squares
         return (product_error(*scaled, one_scale),)
