@@ -141,9 +141,9 @@ def channel_suspects(tensor: str, channels: Floats) -> list[Suspect]:
         channels: The largest magnitude of each channel, float64 of shape (channels,).
 
     Returns:
-        At most one finding, ``uneven-channels``. Channels of zeros cost nothing.
+        At most one finding, ``uneven-channels``. Channels of zeros, or with infinities, do not count.
     """
-    alive = channels[channels > 0]
+    alive = channels[(channels > 0) & np.isfinite(channels)]
     if not len(alive) or alive.max() / np.median(alive) <= _UNEVEN_ACTIVATIONS:
         return []
     reach = f"one channel of '{tensor}' reaches {alive.max():.3g}, the median one {np.median(alive):.3g}"

@@ -68,6 +68,8 @@ def test_a_channel_of_rounding_errors_is_not_uneven():
 def test_channels_of_zeros_cost_nothing():
     assert weight_suspects("w", np.zeros((3, 2), np.float32), None) == []
     assert channel_suspects("x", np.zeros(3)) == channel_suspects("x", np.array([0.0, 0.0, 1.0])) == []
+    assert channel_suspects("x", np.array([np.inf, np.inf, np.inf])) == []
+    assert channel_suspects("x", np.array([1.0, 1.0, np.inf])) == []
 
 
 def test_uneven_channels_of_an_activation():
