@@ -65,7 +65,7 @@ def test_a_channel_of_rounding_errors_is_not_uneven():
     assert kinds(weight_suspects("w", weights, None)) == []
 
 
-def test_channels_of_zeros_cost_nothing():
+def test_channels_of_zeros_or_infinities_are_no_finding():
     assert weight_suspects("w", np.zeros((3, 2), np.float32), None) == []
     assert channel_suspects("x", np.zeros(3)) == channel_suspects("x", np.array([0.0, 0.0, 1.0])) == []
     assert channel_suspects("x", np.array([np.inf, np.inf, np.inf])) == []
