@@ -158,9 +158,7 @@ def peak(choice, tensor):
 
 @pytest.mark.parametrize("level", [0.01, 100.0])
 def test_values_get_the_range_of_the_queries_and_keys_of_the_same_layer(level):
-    g = Blocks()
-    model = g.finish(g.linear(g.attention(*g.fused_slices("x", "a"), "a"), SIZE, SIZE, "projection"))
-    choice, forms = begin(model, samples())
+    choice, forms = begin(Blocks().attending("fused_slices"), samples())
     form = forms["'a_qkv' to 'projection'"]
     choice.factors[form.representatives] = level * np.linspace(1, 2, SIZE)
     match_shared_scales(choice, list(forms.values()))
@@ -174,14 +172,10 @@ def test_values_get_the_range_of_the_queries_and_keys_of_the_same_layer(level):
 
 
 def test_channels_that_keep_their_values_and_scales_of_their_own_stay():
-    g = Blocks()
-    model = g.finish(g.linear(g.attention(*g.fused_slices("x", "a"), "a"), SIZE, SIZE, "projection"))
-    choice, forms = begin(model, samples())
+    choice, forms = begin(Blocks().attending("fused_slices"), samples())
     match_shared_scales(choice, list(forms.values()))
     assert (choice.factors == 1).all()
-    g = Blocks()
-    model = g.finish(g.linear(g.attention(*g.separate("x", "a"), "a"), SIZE, SIZE, "projection"))
-    choice, forms = begin(model, samples())
+    choice, forms = begin(Blocks().attending("separate"), samples())
     form = forms["'a_v' to 'projection'"]
     choice.factors[form.representatives] = 3.0
     match_shared_scales(choice, list(forms.values()))

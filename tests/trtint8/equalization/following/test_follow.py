@@ -364,10 +364,7 @@ def test_norms_of_opset_23(operator):
 
 @pytest.mark.parametrize("kind", ["separate", "fused_split", "fused_slices", "fused_gathers"])
 def test_attention(kind):
-    g = Blocks()
-    q, k, v = getattr(g, kind)("x", "a")
-    model = g.finish(g.linear(g.attention(q, k, v, "a"), SIZE, SIZE, "projection"))
-    channels = check(model, samples(), 2 * SIZE)
+    channels = check(Blocks().attending(kind), samples(), 2 * SIZE)
     within, to = find_forms(channels)
     assert [product.node for product in within.products] == ["a_scores"] and not within.readings
     assert [reading.node for reading in to.readings] == ["projection"]
@@ -377,10 +374,7 @@ def test_attention(kind):
 
 
 def test_a_key_that_serves_several_queries_ties_them():
-    g = Blocks()
-    q, k, v = g.separate("x", "a", kv_heads=1)
-    model = g.finish(g.linear(g.attention(q, k, v, "a", kv_heads=1), SIZE, SIZE, "projection"))
-    check(model, samples(), 2 * WIDTH)
+    check(Blocks().attending("separate", kv_heads=1), samples(), 2 * WIDTH)
 
 
 def test_heads_that_share_an_axis_with_the_samples():
