@@ -41,14 +41,7 @@ def test_an_outlier_channel_is_divided_and_the_function_stays():
 
 @pytest.mark.parametrize("batches", [1, 4])
 def test_channels_along_the_first_axis(batches):
-    g = Shaped(quantized=False)
-    scales = np.ones(8, np.float32)
-    scales[3] = 100
-    first = g.constant(g.random.standard_normal((6, 8)).astype(np.float32) * scales)
-    second = g.constant(g.random.standard_normal((8, 5)).astype(np.float32) / scales[:, None])
-    x = g.op("Relu", [g.op("Gemm", ["x", first], "first")], "relu")
-    x = g.op("Transpose", [x], "turned", perm=[1, 0])
-    model = prepared(g.model({"x": ["N", 6]}, g.op("Gemm", [x, second], "second", transA=1)))
+    model = prepared(two_layers(turned=True))
     feeds = [{"x": rows} for rows in np.split(normal(64, 6), batches)]
     found = equalize(model, feeds)
     (form,) = found.forms
@@ -197,13 +190,12 @@ def test_left_alone(name):
 
 def test_weights_that_other_nodes_read_stay_theirs():
     """Both layers, and one that is in no form, share their weights and biases."""
-    g = Shaped(quantized=False)
-    weights = g.random.standard_normal((4, 4, 1, 1)).astype(np.float32)
+    random = np.random.default_rng(0)
+    weights, bias = (random.standard_normal(shape).astype(np.float32) for shape in ((4, 4, 1, 1), 4))
     weights[1] *= 50
-    shared = [g.constant(weights), g.weights(4)]
-    second = g.op("Conv", [g.op("Conv", ["x", *shared], "first"), *shared], "second")
-    aside = g.op("Conv", ["x", *shared], "aside")
-    model = prepared(g.model({"x": [1, 4, 5, 5]}, g.op("Add", [second, aside], "add")))
+    body = """[first] f = Conv (x, w, b) [second] s = Conv (f, w, b) [aside] a = Conv (x, w, b)
+        y = Add (s, a)"""
+    model = prepared(parsed("float[1, 4, 5, 5] x", "float[] y", body, w=weights, b=bias * np.float32(0.1)))
     feed = {"x": normal(1, 4, 5, 5)}
     found = equalize(model, [feed])
     assert [form.description for form in found.forms] == ["'first' to 'second'"]
@@ -213,17 +205,16 @@ def test_weights_that_other_nodes_read_stay_theirs():
 
 def siblings(count):
     """Normalizations of one tensor, each with two products behind it, which share their offsets."""
-    g, random = Shaped(quantized=False), np.random.default_rng(0)
-    offsets = g.constant(np.zeros(8, np.float32))
-    made = []
-    for number in range(count):
-        factors = g.constant(np.exp(2 * random.normal(size=8)).astype(np.float32))
-        x = g.op("LayerNormalization", ["x", factors, offsets], f"even{number}", axis=-1)
+    random, weights = np.random.default_rng(0), {"o": np.zeros(8)}
+    body = ""
+    for n in range(count):
         uneven = random.normal(size=(8, 8)) / 3 * np.exp(random.normal(size=8))
-        y = g.op("MatMul", [x, g.constant(uneven.astype(np.float32))], f"first{number}")
-        y = g.op("Mul", [g.op("Relu", [y], f"relu{number}"), x], f"gated{number}")
-        made.append(g.op("MatMul", [y, g.weights(8, 8)], f"second{number}"))
-    return prepared(g.model({"x": ["N", 8]}, g.op("Concat", made, "all", axis=1)))
+        weights |= {f"g{n}": np.exp(2 * random.normal(size=8)), f"w{n}": uneven, f"v{n}": normal(8, 8) / 10}
+        body += f"""[even{n}] e{n} = LayerNormalization (x, g{n}, o) [first{n}] f{n} = MatMul (e{n}, w{n})
+            r{n} = Relu (f{n}) p{n} = Mul (r{n}, e{n}) [second{n}] s{n} = MatMul (p{n}, v{n}) """
+    body += f"y = Concat <axis = 1> ({', '.join(f's{n}' for n in range(count))})"
+    arrays = {name: array.astype(np.float32) for name, array in weights.items()}
+    return prepared(parsed("float[N, 8] x", "float[] y", body, **arrays))
 
 
 def calls_of(count):
