@@ -5,7 +5,7 @@ import pytest
 
 from tests.trtint8.equalization.choosing import begin
 from tests.trtint8.equalization.transformers import SIZE, Blocks, samples
-from tests.trtint8.onnx_models import Shaped, tied
+from tests.trtint8.onnx_models import parsed, tied
 from tests.trtint8.tuning.networks import array, normal, prepared, run
 from trtint8.equalization.factors import (
     choose_strength,
@@ -184,10 +184,10 @@ def test_channels_that_keep_their_values_and_scales_of_their_own_stay():
 
 def error(operator, weights, values, amax=127.0):
     """The relative error of a layer by itself, with its input and its weights quantized."""
-    g = Shaped(quantized=False)
-    bias = [] if operator == "MatMul" else [g.weights(2)]
-    g.op(operator, [g.op("Relu", ["x"], "relu"), g.constant(weights), *bias], "layer")
-    model = prepared(g.model({"x": ["N", values.shape[1]]}, "layer_out"))
+    inputs = "relu_out, w" if operator == "MatMul" else "relu_out, w, b"
+    body = f"relu_out = Relu (x) [layer] y = {operator} ({inputs})"
+    constants = {"w": weights, "b": normal(2) * np.float32(0.1)}
+    model = prepared(parsed(f"float[N, {values.shape[1]}] x", "float[] y", body, **constants))
     placement = place(model)
     (layer,) = find_layers(model.graph, placement)
     return relative_error(
