@@ -59,35 +59,26 @@ def values(array):
 
 
 @pytest.mark.parametrize(
-    ("scale", "zero", "low", "high", "fits", "amax"),
+    ("node", "low", "high", "fits", "amax"),
     [
-        (0.5, np.int8(0), -128, 127, True, 63.5),
-        (0.5, np.uint8(128), -128, 127, True, 63.5),
-        (0.5, np.uint8(0), 0, 255, False, 127.5),
-        (0.5, np.int8(28), -156, 99, False, 78),
-        (-0.5, np.int8(0), -127, 128, False, 64),
-        (0.5, np.int16(0), -32768, 32767, False, 16384),
+        (quantizer(0.5, np.int8(0)), -128, 127, True, 63.5),
+        (quantizer(0.5, np.uint8(128)), -128, 127, True, 63.5),
+        (quantizer(0.5, np.uint8(0)), 0, 255, False, 127.5),
+        (quantizer(0.5, np.int8(28)), -156, 99, False, 78),
+        (quantizer(-0.5, np.int8(0)), -127, 128, False, 64),
+        (quantizer(0.5, np.int16(0)), -32768, 32767, False, 16384),
+        # Without a zero point the type is that of the attribute.
+        (quantizer(0.5), 0, 255, False, 127.5),
+        (quantizer(0.5, output_dtype=int(ir.DataType.INT8)), -128, 127, True, 63.5),
+        (quantizer(0.5, output_dtype=int(ir.DataType.INT4)), -8, 7, True, 63.5),
+        (quantizer(0.5, output_dtype=int(ir.DataType.UINT16)), 0, 65535, False, 32767.5),
     ],
 )
-def test_zero_points_and_types_are_ends(scale, zero, low, high, fits, amax):
-    grid = grid_of(quantizer(scale, zero))
-    assert (values(grid.scale), values(grid.low), values(grid.high)) == ([abs(scale)], [low], [high])
+def test_zero_points_and_types_are_ends(node, low, high, fits, amax):
+    grid = grid_of(node)
+    assert (values(grid.scale), values(grid.low), values(grid.high)) == ([0.5], [low], [high])
     assert grid.fits is fits and grid.amax == amax
-    assert [values(end) for end in grid.ends] == [[low * abs(scale)], [high * abs(scale)]]
-
-
-@pytest.mark.parametrize(
-    ("attributes", "ends"),
-    [
-        ({}, (0, 255)),
-        ({"output_dtype": int(ir.DataType.INT8)}, (-128, 127)),
-        ({"output_dtype": int(ir.DataType.INT4)}, (-8, 7)),
-        ({"output_dtype": int(ir.DataType.UINT16)}, (0, 65535)),
-    ],
-)
-def test_a_quantizer_without_a_zero_point_has_the_type_of_its_attribute(attributes, ends):
-    grid = grid_of(quantizer(0.5, **attributes))
-    assert (int(grid.low[0]), int(grid.high[0])) == ends
+    assert [values(end) for end in grid.ends] == [[low * 0.5], [high * 0.5]]
 
 
 def test_channels_with_the_same_steps_are_one():
