@@ -63,7 +63,6 @@ def proto_of(body, inputs="float[N, 4, 8, 8] x", outputs=(), *, opset=17, **cons
         ],
         [numpy_helper.from_array(array, name) for name, array in arrays.items() if name in read],
     )
-    del model.graph.node[:]
     model.graph.CopyFrom(graph)
     return onnx.shape_inference.infer_shapes(model)
 
