@@ -160,7 +160,7 @@ class BuiltFiles:
         table_file = table_file_of(output) if table else None
         float_file = float_file_of(output) if isinstance(source, Model) else None
         tail_file = None if tail is None else tail_file_of(output)
-        calibrated = table.provenance.inputs if table else inputs_of(self.graph_model, loaded.name)
+        calibrated = table.provenance.inputs if table else inputs_of(Model(self.graph_model, loaded.name))
         info = EngineInfo(
             flavor=built.flavor,
             tensorrt_version=built.version,

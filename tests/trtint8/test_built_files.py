@@ -32,7 +32,7 @@ from trtint8.built_files import (
 )
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.file import EngineInfo, read_engine_info, save_engine, table_file_of
-from trtint8.models.model import inputs_ahead, load_model
+from trtint8.models.model import inputs_of, load_model
 
 # What is in the engines plays no part here.
 pytestmark = pytest.mark.filterwarnings("ignore:INT8 would be slower")
@@ -336,7 +336,7 @@ def test_what_cannot_be_read_is_an_error_and_not_a_file_that_says_less(name, tmp
     monkeypatch.setattr(os, "open", failing)
     with pytest.raises((EngineError, ModelError, OutputError), match="Input/output error"):
         _settle_earlier(output, loaded, [], lambda path: tmp_path / "new" / path.name)
-        inputs_ahead(model)
+        inputs_of(model)
 
 
 @pytest.mark.usefixtures("rtx")

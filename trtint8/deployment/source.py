@@ -572,7 +572,7 @@ def _model_source(
         quantized_nodes=(),
         weights_bytes=None,
         model_fingerprint=model.fingerprint,
-        calibrated_inputs=table.provenance.inputs if table else inputs_of(model.graph_model, model.name),
+        calibrated_inputs=table.provenance.inputs if table else inputs_of(model),
         joins_samples=takes_joined_samples(
             model.graph_model, model.inputs, tried_shapes(profiles, model.inputs)
         ),

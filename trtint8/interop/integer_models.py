@@ -45,7 +45,7 @@ from trtint8.models.graph import (
 from trtint8.models.model import OLDEST_OPSET
 from trtint8.models.opset import with_opset
 from trtint8.models.passes.fold_constants import FoldConstantsPass
-from trtint8.models.passes.simplify import InlineFunctionsPass, NameNodesPass
+from trtint8.models.passes.simplify import NameNodesPass
 
 #: The types of quantized data.
 INTEGER_TYPES = (ir.DataType.INT8, ir.DataType.UINT8)
@@ -58,8 +58,8 @@ class Expanded:
     """A model whose integer operators were replaced, as far as possible.
 
     Attributes:
-        original: The model as it was, with the nodes of functions in place of those that call them, a unique
-            name for every node, and constants in place of the nodes that compute them, except pairs.
+        original: The model as it was, with a unique name for every node, and constants in place of the nodes
+            that compute them, except pairs.
         graph_model: The model with Q/DQ pairs instead. The node that replaces an operator has its name.
         replaced: Name of a node that computed on integers, and is replaced, to the rule of
             :func:`trtint8.interop.lint.lint` that it violates.
@@ -78,18 +78,17 @@ def expand(model: ir.Model, name: str) -> Expanded:
     """Replaces integer operators by Q/DQ pairs around float operators, or by float operators alone.
 
     Args:
-        model: Any model; not changed.
+        model: A model without functions; not changed.
         name: The model's name in messages.
 
     Returns:
-        The new model, and the reasons why nodes could not be replaced. The nodes of the model's own functions
-        take the place of those that call them.
+        The new model, and the reasons why nodes could not be replaced.
 
     Raises:
         ModelError: A node is not as its operator demands.
     """
     original = model.clone()
-    run_passes(original, name, InlineFunctionsPass(), _lift_constants(), NameNodesPass())
+    run_passes(original, name, _lift_constants(), NameNodesPass())
     with as_model_errors(name, "cannot be prepared"):
         folded = _fold(original)
     graph_model = original.clone()

@@ -69,7 +69,14 @@ from trtint8.interop.unquantize import (
     unquantize,
     without_pairs,
 )
-from trtint8.models.graph import constant_input, is_constant, made_by, read_constant, run_passes
+from trtint8.models.graph import (
+    constant_input,
+    constant_tensor,
+    is_constant,
+    made_by,
+    read_constant,
+    run_passes,
+)
 from trtint8.models.model import (
     FLOAT_MODEL,
     OLDEST_OPSET,
@@ -294,7 +301,7 @@ def _weighted(node: ir.Node, name: str) -> Iterator[Finding]:
 
 def _is_empty(value: ir.Value | None) -> bool:
     """True of a constant without elements, as of an adapter of rank 0: there is nothing to quantize."""
-    tensor = ir.convenience.get_const_tensor(value) if value is not None else None
+    tensor = constant_tensor(value)
     return tensor is not None and tensor.size == 0
 
 

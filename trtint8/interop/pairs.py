@@ -19,7 +19,14 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import AnyFloats, Array, Flags, Float32s, Floats, Ints
 from calibrators.errors import ModelError
 from calibrators.operators import operator_of
-from trtint8.models.graph import constant_input, holds_graphs, is_constant, made_by, read_constant
+from trtint8.models.graph import (
+    constant_input,
+    constant_tensor,
+    holds_graphs,
+    is_constant,
+    made_by,
+    read_constant,
+)
 from trtint8.quantization.targets import TARGETS
 
 #: Operators behind which a layer still reads the integers of a pair, where that was seen.
@@ -45,7 +52,7 @@ def quantized_type(node: ir.Node) -> ir.DataType | None:
     """
     zero_point = input_at(node, 2)
     if zero_point is not None:
-        tensor = ir.convenience.get_const_tensor(zero_point)
+        tensor = constant_tensor(zero_point)
         return zero_point.dtype if tensor is None else tensor.dtype
     if node.op_type == "DequantizeLinear":
         return data_type(node.inputs[0])

@@ -98,8 +98,8 @@ def name_listed_outputs(message: onnx.ModelProto) -> None:
     ]
     if not bare:
         return
-    taken = {name for graph in message_containers(message) for node in graph.node for name in node.output}
-    taken |= {name for graph in message_containers(message) for node in graph.node for name in node.input}
+    nodes = (node for graph in message_containers(message) for node in graph.node)
+    taken = {name for node in nodes for name in (*node.input, *node.output)}
     for node, index in bare:
         node.output[index] = take_name(f"{node.op_type}_unused", taken)
 

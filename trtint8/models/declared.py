@@ -17,7 +17,7 @@ from calibrators.checks import warn_user
 from calibrators.errors import ModelError
 from calibrators.host.weights import LightModel
 from calibrators.operators import Values, operator_of
-from trtint8.models.graph import as_model_errors, graph_values, made_by, message_graphs
+from trtint8.models.graph import as_model_errors, constant_tensor, graph_values, made_by, message_graphs
 
 
 def infer_types(message: onnx.ModelProto) -> onnx.ModelProto | None:
@@ -195,7 +195,7 @@ def input_bound(value: ir.Value) -> int | None:
 def _table_rows(gather: ir.Node) -> list[int]:
     """The number of rows of the constant table that a node takes rows of; none where it is something else."""
     table = gather.inputs[0]
-    tensor = None if table is None else ir.convenience.get_const_tensor(table)
+    tensor = constant_tensor(table)
     if tensor is None or gather.attributes.get_int("axis", 0) != 0 or not len(tensor.shape):
         return []
     size = tensor.shape[0]
@@ -203,7 +203,7 @@ def _table_rows(gather: ir.Node) -> list[int]:
 
 
 def _is_one(value: ir.Value | None) -> bool:
-    tensor = None if value is None else ir.convenience.get_const_tensor(value)
+    tensor = constant_tensor(value)
     return tensor is not None and tensor.size == 1 and bool(np.all(tensor.numpy() == 1))
 
 

@@ -25,21 +25,26 @@ from calibrators.errors import ModelError, TrtInt8Error, cause_in_words
 from calibrators.operators import operator_of
 
 
-def is_constant(value: ir.Value | None) -> bool:
-    """Whether a value is an initializer or the output of a Constant node; its contents are not read."""
-    return value is not None and ir.convenience.get_const_tensor(value) is not None
-
-
-def read_constant(value: ir.Value | None) -> Array | None:
-    """The contents of a constant.
+def constant_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
+    """The tensor of a constant, an initializer or the output of a Constant node, whose contents are not read.
 
     Args:
         value: A value of a graph, or None where a node leaves out an optional input.
 
     Returns:
-        The array, of the constant's shape and dtype; None where the value is not constant.
+        The tensor; None where the value is not constant.
     """
-    tensor = ir.convenience.get_const_tensor(value) if value is not None else None
+    return None if value is None else ir.convenience.get_const_tensor(value)
+
+
+def is_constant(value: ir.Value | None) -> bool:
+    """Whether a value is an initializer or the output of a Constant node; its contents are not read."""
+    return constant_tensor(value) is not None
+
+
+def read_constant(value: ir.Value | None) -> Array | None:
+    """The contents of a constant, of its shape and dtype; None where the value is not constant."""
+    tensor = constant_tensor(value)
     return None if tensor is None else tensor.numpy()
 
 

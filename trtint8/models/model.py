@@ -557,12 +557,6 @@ def record_calibration(graph_model: ir.Model, data: str | None, samples: int | N
         graph_model.metadata_props.update({_CALIBRATION_DATA: data, _CALIBRATION_SAMPLES: str(samples)})
 
 
-def record_inputs(graph_model: ir.Model, inputs: CalibratedInputs | None) -> None:
-    """Writes into a model what it was fed while it was calibrated, where that is known."""
-    if inputs is not None:
-        graph_model.metadata_props[_CALIBRATED_INPUTS] = records.render(inputs).decode()
-
-
 @dataclass(frozen=True)
 class _Warnings:
     """What a calibration warned of."""
@@ -570,42 +564,49 @@ class _Warnings:
     warnings: tuple[records.Text, ...]
 
 
-def record_warnings(graph_model: ir.Model, warnings: Sequence[str]) -> None:
-    """Writes into a model what its calibration warned of, if anything."""
-    if warnings:
-        graph_model.metadata_props[_WARNINGS] = records.render(_Warnings(tuple(warnings))).decode()
-
-
-def warnings_of(model: Model) -> tuple[str, ...]:
-    """What the calibration of a model warned of.
-
-    Raises:
-        ModelError: What it says is damaged.
-    """
-    return _read_warnings(model.graph_model.metadata_props, model.name)
-
-
-def _read_warnings(properties: Mapping[str, str], name: str) -> tuple[str, ...]:
-    found = _read(properties, _WARNINGS, name, _Warnings)
-    return found.warnings if found else ()
-
-
-def inputs_of(graph_model: ir.Model, name: str) -> CalibratedInputs | None:
-    """What a model was fed while it was calibrated; None where it does not say so.
+def record_quantization(
+    graph_model: ir.Model, inputs: CalibratedInputs | None, warnings: Sequence[str], *, pairs: bool
+) -> None:
+    """Writes into a quantized model how its ranges were found.
 
     Args:
         graph_model: The model.
-        name: What it is called in messages.
+        inputs: What it was fed while it was calibrated, where that is known.
+        warnings: What its calibration warned of.
+        pairs: Whether it has Q/DQ pairs.
+    """
+    properties = graph_model.metadata_props
+    if inputs is not None:
+        properties[_CALIBRATED_INPUTS] = records.render(inputs).decode()
+    if warnings:
+        properties[_WARNINGS] = records.render(_Warnings(tuple(warnings))).decode()
+    properties.pop(WITHOUT_PAIRS, None)
+    if not pairs:
+        properties[WITHOUT_PAIRS] = "yes"
+
+
+def inputs_of(source: ModelSource) -> CalibratedInputs | None:
+    """What a model was fed while it was calibrated; None where it does not say so.
+
+    Args:
+        source: The model. Of one that is not loaded, neither the graph nor the weights are read, so that data
+            can be opened while the model is still read. What is no model gives None: whoever loads it says
+            what is wrong.
 
     Raises:
-        ModelError: What it says is damaged.
+        ModelError: The model cannot be read, or what it says is damaged.
     """
-    return _read(graph_model.metadata_props, _CALIBRATED_INPUTS, name, CalibratedInputs)
+    return _read(source, _CALIBRATED_INPUTS, CalibratedInputs)
 
 
-def _read(
-    properties: Mapping[str, str], key: str, name: str, kind: type[records.RecordT]
-) -> records.RecordT | None:
+def warnings_of(source: ModelSource) -> tuple[str, ...]:
+    """What the calibration of a model warned of; see :func:`inputs_of`."""
+    found = _read(source, _WARNINGS, _Warnings)
+    return found.warnings if found else ()
+
+
+def _read(source: ModelSource, key: str, kind: type[records.RecordT]) -> records.RecordT | None:
+    properties, name = _properties_of(source)
     if key not in properties:
         return None
     wrong = f"the property '{key}' of '{name}' is damaged"
@@ -613,34 +614,7 @@ def _read(
         return records.to_record(records.parse(properties[key].encode(errors="replace")), kind)
 
 
-def inputs_ahead(source: ModelSource) -> CalibratedInputs | None:
-    """What a model was fed while it was calibrated, without reading its graph and its weights.
-
-    Data can be opened so while the model is still read.
-
-    Args:
-        source: The model. What is no model gives None: whoever loads it says what is wrong.
-
-    Raises:
-        ModelError: The model cannot be read, or what it says is damaged.
-    """
-    properties, name = _properties_ahead(source)
-    return _read(properties, _CALIBRATED_INPUTS, name, CalibratedInputs)
-
-
-def warnings_ahead(source: ModelSource) -> tuple[str, ...]:
-    """What the calibration of a model warned of, without reading its graph and its weights.
-
-    Args:
-        source: The model. One that cannot be read gives nothing.
-
-    Raises:
-        ModelError: What the model says is damaged.
-    """
-    return _read_warnings(*_properties_ahead(source))
-
-
-def _properties_ahead(source: ModelSource) -> tuple[Mapping[str, str], str]:
+def _properties_of(source: ModelSource) -> tuple[Mapping[str, str], str]:
     """The properties of a model, and what it is called in messages."""
     if isinstance(source, Model):
         return source.graph_model.metadata_props, source.name
@@ -661,14 +635,6 @@ def _properties_ahead(source: ModelSource) -> tuple[Mapping[str, str], str]:
 def record_remedies(graph_model: ir.Model, remedies: Sequence[str]) -> None:
     """Writes into a model how its weights were changed."""
     graph_model.metadata_props[_REMEDIES] = ", ".join(remedies)
-
-
-def record_pairs(graph_model: ir.Model, pairs: bool) -> None:
-    """Writes into a quantized model that it has no pairs, or removes that."""
-    if pairs:
-        graph_model.metadata_props.pop(WITHOUT_PAIRS, None)
-    else:
-        graph_model.metadata_props[WITHOUT_PAIRS] = "yes"
 
 
 def calibration_of(graph_model: ir.Model) -> tuple[str, int] | None:

@@ -23,6 +23,7 @@ from trtint8.models.graph import (
     add_initializer,
     as_model_errors,
     constant_input,
+    constant_tensor,
     keep_modules,
     message_containers,
     message_graphs,
@@ -419,5 +420,5 @@ def _lacks_zero_point(node: ir.Node) -> bool:
     value = node.inputs[weights]
     while value is not None and (maker := value.producer()) is not None and operator_of(maker).moves:
         value = maker.inputs[0]
-    tensor = None if value is None else ir.convenience.get_const_tensor(value)
+    tensor = constant_tensor(value)
     return tensor is not None and tensor.dtype == ir.DataType.INT8

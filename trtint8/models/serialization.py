@@ -15,12 +15,12 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
@@ -36,6 +36,8 @@ from calibrators.host.session import map_arrays
 from calibrators.host.weights import LARGE, LOCATION, LightModel
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph import weight_bytes
+
+_ConvertedT = TypeVar("_ConvertedT", bytes, LightModel)
 
 #: Bytes of weights that are stored in the model itself. Protobuf cannot serialize 2 GiB.
 _LARGEST_INLINE = 1_800_000_000
@@ -108,44 +110,36 @@ def save_model(graph_model: ir.Model, path: FilePath) -> Path:
     return path
 
 
-@contextlib.contextmanager
-def runnable(graph_model: ir.Model) -> Iterator[bytes | Path]:
+def runnable(graph_model: ir.Model) -> contextlib.AbstractContextManager[bytes | Path]:
     """Serializes a model for ONNX Runtime and TensorRT; beyond 2 GiB, to a temporary folder.
 
     Args:
         graph_model: The model to run.
 
-    Yields:
-        The serialized model, or the path of a file that exists until the block ends.
+    Returns:
+        What gives the serialized model, or the path of a file that exists until the block ends.
     """
-    if fits_message(graph_model):
-        yield to_proto(graph_model).SerializeToString()
-        return
-    with _temporary_file(graph_model) as path:
-        yield path
+    return _or_file(graph_model, lambda: to_proto(graph_model).SerializeToString())
 
 
-@contextlib.contextmanager
-def light_or_file(graph_model: ir.Model, *, used_up: bool = False) -> Iterator[LightModel | Path]:
+def light_or_file(
+    graph_model: ir.Model, *, used_up: bool = False
+) -> contextlib.AbstractContextManager[LightModel | Path]:
     """Converts a model for ONNX Runtime as :func:`runnable` does, but without copying large weights.
 
     Args:
-        graph_model: The model to run.
+        graph_model: The model to run, to whose weights the result refers.
         used_up: Whether the model is needed no longer: it may have no large weights afterwards.
-
-    Yields:
-        The model, which refers to the weights of ``graph_model``; beyond 2 GiB, the path of a file that
-        exists until the block ends.
     """
-    if fits_message(graph_model):
-        yield to_light(graph_model, used_up=used_up)
-        return
-    with _temporary_file(graph_model) as path:
-        yield path
+    return _or_file(graph_model, lambda: to_light(graph_model, used_up=used_up))
 
 
 @contextlib.contextmanager
-def _temporary_file(graph_model: ir.Model) -> Iterator[Path]:
+def _or_file(graph_model: ir.Model, convert: Callable[[], _ConvertedT]) -> Iterator[_ConvertedT | Path]:
+    """Gives the converted model; beyond 2 GiB, the path of a file that exists until the block ends."""
+    if fits_message(graph_model):
+        yield convert()
+        return
     with temporary_folder("trtint8-model") as folder:
         yield save_model(graph_model, folder / "model.onnx")
 

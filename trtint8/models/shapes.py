@@ -23,7 +23,7 @@ from calibrators.data.feeds import Array, NamedArrays
 from calibrators.data.inputs import OpenShape, fitting_batch_size
 from calibrators.host.plan import BYTES_PER_PART
 from calibrators.operators import Product, operator_of
-from trtint8.models.graph import holds_graphs, is_constant, read_constant
+from trtint8.models.graph import constant_tensor, holds_graphs
 from trtint8.models.passes.fold_constants import FEW, compute_node, infer_outputs
 
 _logger = logging.getLogger(__name__)
@@ -164,9 +164,9 @@ class _Computation:
         return self._shapes.get(value.name or "", declared_sizes(value)) if value is not None else None
 
     def _value(self, value: ir.Value) -> Array | None:
-        tensor = ir.convenience.get_const_tensor(value) if is_constant(value) else None
+        tensor = constant_tensor(value)
         if tensor is not None:
-            return read_constant(value) if tensor.size <= FEW else None
+            return tensor.numpy() if tensor.size <= FEW else None
         return self._values.get(value.name or "")
 
 

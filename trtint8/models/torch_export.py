@@ -233,7 +233,8 @@ def _foreign_output(module: Any, outputs: Any) -> str | None:
     """Which output is of a type of its own, such as a cache, and how to leave it out; None where none is."""
     named = outputs.items() if isinstance(outputs, Mapping) else [("output", outputs)]
     for key, value in named:
-        if kind := next(_foreign_types(value), None):
+        kinds = (type(part).__name__ for _, part in _parts("", value) if not _is_exported(part))
+        if kind := next(kinds, None):
             cure = "return tensors, or tuples, lists or dicts of them"
             if getattr(getattr(module, "config", None), "use_cache", False):
                 cure = (
@@ -243,20 +244,17 @@ def _foreign_output(module: Any, outputs: Any) -> str | None:
     return None
 
 
-def _foreign_types(value: Any) -> Iterator[str]:
-    """Names of the types in a value that hold neither tensors alone nor numbers."""
-    if isinstance(value, Mapping | tuple | list):
-        for part in value.values() if isinstance(value, Mapping) else value:
-            yield from _foreign_types(part)
-    elif not (_is_tensor(value) or value is None or isinstance(value, bool | int | float | str)):
-        yield type(value).__name__
+def _is_exported(value: Any) -> bool:
+    """Whether PyTorch exports a value that holds no others."""
+    return _is_tensor(value) or value is None or isinstance(value, bool | int | float | str)
 
 
 def _program(
     torch: Any, module: Any, arguments: _Arguments, *, dynamic: bool
 ) -> tuple[Any, Exception | None]:
     """The exported program, or why there is none."""
-    batch = next(_batches(arguments.by_name), None) if dynamic else None
+    tensors = (part for _, part in _parts("", arguments.by_name) if _is_tensor(part) and part.ndim)
+    batch = next((tensor.shape[0] for tensor in tensors), None) if dynamic else None
     shapes = {name: _dynamic_shapes(value, batch) for name, value in arguments.by_name.items()}
     try:
         return torch.onnx.export(
@@ -269,16 +267,6 @@ def _program(
         ), None
     except Exception as error:  # noqa: BLE001 the caller raises it, of whichever of PyTorch's parts it is
         return None, error
-
-
-def _batches(value: Any) -> Iterator[int]:
-    """The first dimension of every tensor that has one."""
-    if _is_tensor(value):
-        if value.ndim:
-            yield value.shape[0]
-    elif isinstance(value, Mapping | tuple | list):
-        for part in value.values() if isinstance(value, Mapping) else value:
-            yield from _batches(part)
 
 
 def _dynamic_shapes(value: Any, batch: int | None) -> Any:
@@ -302,13 +290,16 @@ def _output_names(outputs: Any) -> list[str]:
 
 def _tensor_names(name: str, value: Any) -> list[str]:
     """A name for every tensor in a value, which may hold several."""
-    if _is_tensor(value):
-        return [name]
-    if isinstance(value, Mapping):
-        return [inner for key, part in value.items() for inner in _tensor_names(f"{name}_{key}", part)]
-    if isinstance(value, tuple | list):
-        return [inner for i, part in enumerate(value) for inner in _tensor_names(f"{name}_{i}", part)]
-    return []
+    return [inner for inner, part in _parts(name, value) if _is_tensor(part)]
+
+
+def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """What a value of any depth holds in the end, each with a name."""
+    if isinstance(value, Mapping | tuple | list):
+        for key, part in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _parts(f"{name}_{key}", part)
+    else:
+        yield name, value
 
 
 def _is_tensor(value: object) -> bool:

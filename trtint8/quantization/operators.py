@@ -7,7 +7,7 @@ import math
 import onnx_ir as ir
 
 from calibrators.operators import Axes, Values, operator_of
-from trtint8.models.graph import constant_input
+from trtint8.models.graph import constant_input, constant_tensor
 
 
 def weight_axis(node: ir.Node, weight: ir.Value) -> int | None:
@@ -57,7 +57,7 @@ def _pads_with_zero(node: ir.Node) -> bool:
     value = node.inputs[2] if len(node.inputs) > 2 else None
     if value is None:
         return True
-    tensor = ir.convenience.get_const_tensor(value)
+    tensor = constant_tensor(value)
     return tensor is not None and not tensor.numpy().any()
 
 

@@ -18,6 +18,7 @@ from calibrators.data.inputs import InputShapes
 from calibrators.errors import Argument, ModelError, counted, enumerated, titled
 from calibrators.operators import OPERATORS, Operator, Product, operator_named, operator_of
 from trtint8.models.graph import (
+    constant_tensor,
     is_constant,
     matches_node,
     module_of,
@@ -702,7 +703,7 @@ def _sizes(value: ir.Value | None, transposed: bool) -> tuple[int | None, int | 
 
 def _weight_shape(node: ir.Node) -> tuple[int, ...]:
     weight = node.inputs[1]
-    tensor = ir.convenience.get_const_tensor(weight) if weight is not None else None
+    tensor = constant_tensor(weight)
     assert tensor is not None, "weights are constant"
     return tuple(tensor.shape.numpy())
 

@@ -28,7 +28,7 @@ from calibrators.errors import Argument, ModelError
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph import add_initializer, graph_values, made_by, read_constant, take_name, value_names
-from trtint8.models.model import Model, record_calibration, record_inputs, record_pairs, record_warnings
+from trtint8.models.model import Model, record_calibration, record_quantization
 from trtint8.models.outputs.picked import left_out_nodes
 from trtint8.quantization.float16 import Float32Cause, Float32Reason, to_float16
 from trtint8.quantization.placement import Edge, Placement, place
@@ -461,9 +461,8 @@ def with_pairs(
     graph_model = prepared.graph_model.clone()
     insert_qdq(graph_model, placement, table.amax, weight_scales)
     record_calibration(graph_model, table.provenance.data, table.provenance.samples)
-    record_inputs(graph_model, table.provenance.inputs)
-    record_warnings(graph_model, table.warnings)
-    record_pairs(graph_model, bool(placement.activations or placement.weights))
+    has_pairs = bool(placement.activations or placement.weights)
+    record_quantization(graph_model, table.provenance.inputs, table.warnings, pairs=has_pairs)
     return graph_model
 
 

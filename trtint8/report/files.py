@@ -33,9 +33,9 @@ from trtint8.models.model import (
     FLOAT_MODEL,
     Model,
     calibration_of,
-    inputs_ahead,
+    inputs_of,
     load_model,
-    warnings_ahead,
+    warnings_of,
 )
 from trtint8.runtime.bench import Benchmarks
 from trtint8.sensitivity.results import FORMAT as SENSITIVITY_FORMAT
@@ -113,14 +113,14 @@ class ReportFiles:
             return self.engine.calibrated_inputs
         if self.table and self.table.provenance.inputs:
             return self.table.provenance.inputs
-        return inputs_ahead(self.paths["qdq"]) if "qdq" in self.paths else None
+        return inputs_of(self.paths["qdq"]) if "qdq" in self.paths else None
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What was warned of, notes among it, and figures that no good network has."""
         kept = (self.table, self.engine, self.accuracy, self.sensitivity, self.audit, self.tuning)
         said = [warning for one in kept if one is not None for warning in one.warnings]
-        of_pairs = warnings_ahead(self.paths["qdq"]) if "qdq" in self.paths else ()
+        of_pairs = warnings_of(self.paths["qdq"]) if "qdq" in self.paths else ()
         return tuple(dict.fromkeys((*said, *of_pairs, *_poor_figures(self.accuracy))))
 
     @property

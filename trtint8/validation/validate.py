@@ -36,7 +36,6 @@ from trtint8.models.model import (
     Model,
     ModelSource,
     calibration_of,
-    inputs_ahead,
     inputs_of,
     load_model,
     warnings_of,
@@ -147,7 +146,7 @@ def _fed_to(source: ModelSource) -> tuple[str, CalibratedInputs | None]:
     plan = engine_path(source)
     if plan is None:
         name = source if isinstance(source, PATH_TYPES) else "the INT8 model"
-        return f"the model '{name}'" if name is source else str(name), inputs_ahead(source)
+        return f"the model '{name}'" if name is source else str(name), inputs_of(source)
     known = is_file(sidecar_path(plan))
     return f"the engine '{plan}'", read_sidecar(plan).calibrated_inputs if known else None
 
@@ -468,7 +467,7 @@ def _of_model(model: Model) -> Origin:
         "it",
         made_from,
         calibration_of(graph_model),
-        inputs=inputs_of(graph_model, model.name),
+        inputs=inputs_of(model),
         warnings=warnings_of(model),
         in_int8=_is_quantized(model),
     )

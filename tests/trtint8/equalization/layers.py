@@ -2,29 +2,36 @@
 
 import numpy as np
 
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import normal, parsed
 
 
-def two_layers(uneven=100.0):
-    """Two layers; of the first one's channels one is a hundred times larger, and little is read of it."""
-    g = Shaped(quantized=False)
-    scales = np.ones(8, np.float32)
+def rows_network(body, output="second_out", **weights):
+    """Layers that read rows of six numbers."""
+    return parsed("float[N, 6] x", f"float[] {output}", body, **weights)
+
+
+def two_layers(uneven=100.0, turned=False):
+    """Two layers; of the first one's channels one is a hundred times larger, and little is read of it.
+
+    The channels are the first axis between them where that is ``turned``.
+    """
+    random, scales = np.random.default_rng(0), np.ones(8, np.float32)
     scales[3] = uneven
-    first = g.constant(g.random.standard_normal((6, 8)).astype(np.float32) * scales)
-    second = g.constant(g.random.standard_normal((8, 5)).astype(np.float32) / scales[:, None])
-    x = g.op("Relu", [g.op("Gemm", ["x", first, g.weights(8)], "first")], "relu")
-    return g.model({"x": ["N", 6]}, g.op("Gemm", [x, second], "second"))
+    w, v, b = (random.standard_normal(shape).astype(np.float32) for shape in ((6, 8), (8, 5), 8))
+    body = """[first] first_out = Gemm (x, w, b) [relu] relu_out = Relu (first_out)
+        [second] second_out = Gemm (relu_out, v)"""
+    if turned:
+        between = "turned = Transpose (relu_out) [second] second_out = Gemm <transA = 1> (turned"
+        body = body.replace("[second] second_out = Gemm (relu_out", between)
+    return rows_network(body, w=w * scales, v=v / scales[:, None], b=b * np.float32(0.1))
 
 
 def even():
     """Two layers whose channels are alike."""
-    g = Shaped(quantized=False)
-    first = np.tile(np.eye(6, dtype=np.float32), 10)
-    second = g.random.choice([-1.0, -0.7, 0.7, 1.0], (60, 40)).astype(np.float32)
-    x = g.op("MatMul", ["x", g.constant(first)], "first")
-    return g.model({"x": ["N", 6]}, g.op("MatMul", [x, g.constant(second)], "second"))
+    second = np.random.default_rng(0).choice([-1.0, -0.7, 0.7, 1.0], (60, 40))
+    body = "[first] first_out = MatMul (x, w) [second] second_out = MatMul (first_out, v)"
+    return rows_network(body, w=np.tile(np.eye(6, dtype=np.float32), 10), v=second.astype(np.float32))
 
 
 def only_one_layer():
-    g = Shaped(quantized=False)
-    return g.model({"x": ["N", 6]}, g.op("MatMul", ["x", g.weights(6, 5)], "only"))
+    return rows_network("[only] only_out = MatMul (x, w)", "only_out", w=normal(6, 5) * np.float32(0.1))

@@ -6,7 +6,7 @@ import pytest
 
 import trtint8
 from calibrators.errors import CalibrationDataError
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import parsed
 from tests.trtint8.tuning.networks import array, normal, prepared, run
 from trtint8.equalization.equalize import equalize
 from trtint8.equalization.factors import below_bounds
@@ -21,7 +21,6 @@ DEAD = (2, 7)
 def relu6(peak=0.02, weight=504.0, low=0.0, high=6.0, between=None):
     """A convolution, a Clip and a depthwise convolution; two channels reach about ``peak``."""
     random = np.random.default_rng(3)
-    g = Shaped(quantized=False)
     first = 2 * random.standard_normal((CHANNELS, 3, 1, 1)).astype(np.float32)
     bias = random.standard_normal(CHANNELS).astype(np.float32)
     deep = 0.3 * random.standard_normal((CHANNELS, 1, 3, 3)).astype(np.float32)
@@ -29,14 +28,12 @@ def relu6(peak=0.02, weight=504.0, low=0.0, high=6.0, between=None):
         first[channel] *= peak / np.abs(first[channel]).sum() / 3
         bias[channel] = 0
         deep[channel] *= weight / np.abs(deep[channel]).max()
-    x = g.op("Conv", ["x", g.constant(first), g.constant(bias)], "first")
-    bounds = ["" if bound is None else g.constant(np.float32(bound)) for bound in (low, high)]
-    x = g.op("Clip", [x, *bounds], "relu6")
-    if between:
-        x = between(g, x)
-    x = g.op("Conv", [x, g.constant(deep)], "deep", group=CHANNELS, pads=[1] * 4)
     last = random.standard_normal((8, CHANNELS, 1, 1)).astype(np.float32)
-    return g.model({"x": ["N", 3, 8, 8]}, g.op("Conv", [x, g.constant(last)], "mixed"))
+    ends = {name: np.float32(end) for name, end in (("low", low), ("high", high)) if end is not None}
+    bounds = ", ".join(name if name in ends else "" for name in ("low", "high"))
+    body = f"""[first] f = Conv (x, w, b) [relu6] c = Clip (f, {bounds}) p = {between or "Identity"} (c)
+        [deep] d = Conv <group = {CHANNELS}, pads = [1, 1, 1, 1]> (p, u) [mixed] y = Conv (d, v)"""
+    return parsed("float[N, 3, 8, 8] x", "float[] y", body, w=first, b=bias, u=deep, v=last, **ends)
 
 
 def sqnr_db(exact, other):
@@ -53,6 +50,12 @@ def factors_of(before, after):
 SAMPLES, OTHERS = normal(64, 3, 8, 8), normal(256, 3, 8, 8, seed=1)
 
 
+def scaled(**options):
+    """The prepared model, and what equalization through its clips makes of it."""
+    model = prepared(relu6(**options))
+    return model, equalize(model, [{"x": SAMPLES}], through_clips=True)
+
+
 @pytest.mark.parametrize(
     ("options", "between"),
     [
@@ -64,13 +67,12 @@ SAMPLES, OTHERS = normal(64, 3, 8, 8), normal(256, 3, 8, 8, seed=1)
         ({"low": -6.0}, None),
         ({"low": -1.0, "high": 100.0}, None),
         ({"high": None}, None),
-        ({}, lambda g, x: g.op("MaxPool", [x], "pool", kernel_shape=[2, 2])),
-        ({}, lambda g, x: g.op("AveragePool", [x], "pool", kernel_shape=[2, 2])),
+        ({}, "MaxPool <kernel_shape = [2, 2]>"),
+        ({}, "AveragePool <kernel_shape = [2, 2]>"),
     ],
 )
 def test_channels_far_below_a_bound_are_scaled_and_the_function_stays(options, between):
-    model = prepared(relu6(**options, between=between))
-    found = equalize(model, [{"x": SAMPLES}], through_clips=True)
+    model, found = scaled(**options, between=between)
     factors = factors_of(model, found.model)
     bounded = options.get("low", 0) is not None and options.get("high", 6) is not None
     if bounded:
@@ -91,8 +93,7 @@ def test_channels_far_below_a_bound_are_scaled_and_the_function_stays(options, b
     ],
 )
 def test_without_a_margin_nothing_is_scaled(options):
-    model = prepared(relu6(**options))
-    found = equalize(model, [{"x": SAMPLES}], through_clips=True)
+    model, found = scaled(**options)
     assert found.headroom is None
     np.testing.assert_array_equal(array(found.model, "first", 1), array(model, "first", 1))
 
@@ -105,10 +106,9 @@ def test_nothing_passes_a_bound_where_that_is_not_asked_for():
 
 
 def test_a_computed_bound_ends_the_way():
-    g = Shaped(quantized=False)
-    x = g.op("Conv", ["x", g.weights(8, 3, 1, 1)], "first")
-    x = g.op("Clip", [x, "", "bound"], "clip")
-    model = g.model({"x": ["N", 3, 4, 4], "bound": []}, g.op("Conv", [x, g.weights(4, 8, 1, 1)], "second"))
+    body = "[first] f = Conv (x, w) c = Clip (f, , bound) [second] y = Conv (c, v)"
+    weights = {"w": normal(8, 3, 1, 1), "v": normal(4, 8, 1, 1)}
+    model = parsed("float[N, 3, 4, 4] x, float bound", "float[] y", body, **weights)
     feed = {"x": normal(8, 3, 4, 4), "bound": np.float32(6)}
     found = equalize(prepared(model), [feed], through_clips=True)
     assert "first" in found.skipped and found.forms == ()
@@ -116,8 +116,7 @@ def test_a_computed_bound_ends_the_way():
 
 def test_where_scaled_channels_are_cut_off():
     """Up to four times the largest values nothing changes, and far beyond it something does."""
-    model = prepared(relu6())
-    found = equalize(model, [{"x": SAMPLES}], through_clips=True)
+    model, found = scaled()
     least = min(factors_of(model, found.model))
     assert found.headroom == pytest.approx(4.0, rel=0.01) and least < 0.1
     dead_only = SAMPLES.copy()

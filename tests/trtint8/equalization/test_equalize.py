@@ -4,18 +4,16 @@ import dataclasses
 import sys
 
 import numpy as np
-import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
 
 from calibrators.data.inputs import DataOptions
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.run import RunOptions
 from tests.trtint8.equalization.layers import even, only_one_layer, two_layers
 from tests.trtint8.equalization.transformers import SIZE, Blocks, followed, samples, with_random_factors
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Shaped, parsed
 from tests.trtint8.tuning.networks import array, normal, prepared, run
 from trtint8.calibration import CalibrationOptions, calibrate_model
 from trtint8.equalization.equalize import equalize, equalize_and_calibrate
@@ -43,14 +41,7 @@ def test_an_outlier_channel_is_divided_and_the_function_stays():
 
 @pytest.mark.parametrize("batches", [1, 4])
 def test_channels_along_the_first_axis(batches):
-    g = Shaped(quantized=False)
-    scales = np.ones(8, np.float32)
-    scales[3] = 100
-    first = g.constant(g.random.standard_normal((6, 8)).astype(np.float32) * scales)
-    second = g.constant(g.random.standard_normal((8, 5)).astype(np.float32) / scales[:, None])
-    x = g.op("Relu", [g.op("Gemm", ["x", first], "first")], "relu")
-    x = g.op("Transpose", [x], "turned", perm=[1, 0])
-    model = prepared(g.model({"x": ["N", 6]}, g.op("Gemm", [x, second], "second", transA=1)))
+    model = prepared(two_layers(turned=True))
     feeds = [{"x": rows} for rows in np.split(normal(64, 6), batches)]
     found = equalize(model, feeds)
     (form,) = found.forms
@@ -166,106 +157,45 @@ def test_outliers_of_a_transformer_are_found_wherever_they_are(seed, times, plac
     np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-5 * np.abs(before).max())
 
 
-def conv(g, source, name):
-    return g.op("Conv", [source, g.weights(4, 4, 1, 1), g.weights(4)], name)
+FIRST, SECOND = "[first] f = Conv (x, w, b) ", " [second] y = Conv (m, u, c)"
 
-
-def ends(make, size=(1, 4, 4, 4)):
-    """A network with ``make`` between two convolutions."""
-    g = Shaped(quantized=False)
-    return g.model({"x": list(size)}, make(g, conv(g, "x", "first")))
-
-
-def not_homogeneous(operator):
-    return lambda: ends(lambda g, x: conv(g, g.op(operator, [x], "between"), "second"))
-
-
-def clipped():
-    return ends(lambda g, x: conv(g, g.op("Clip", [x, "", g.constant(np.float32(6))], "between"), "second"))
-
-
-def residual():
-    return ends(lambda g, x: g.op("Add", [conv(g, x, "second"), x], "add"))
-
-
-def first_is_an_output():
-    model = ends(lambda g, x: conv(g, x, "second"))
-    model.graph.output.append(helper.make_tensor_value_info("first_out", TensorProto.FLOAT, [1, 4, 4, 4]))
-    return model
-
-
-def transposed():
-    return ends(lambda g, x: conv(g, g.op("Transpose", [x], "between", perm=[0, 2, 1, 3]), "second"))
-
-
-def along_another_axis():
-    return ends(lambda g, x: g.op("MatMul", [x, g.weights(4, 4)], "second"))
-
-
-def as_weights():
-    return ends(
-        lambda g, x: g.op("Gemm", [g.weights(4, 4), g.op("Flatten", [x], "flat")], "second"), (4, 4, 1, 1)
-    )
-
-
-def flattened_elsewhere():
-    return ends(lambda g, x: g.op("Gemm", [g.op("Flatten", [x], "flat", axis=2), g.weights(16, 2)], "second"))
-
-
-def reads_turned():
-    g = Shaped(quantized=False)
-    first = g.op("Gemm", ["x", g.weights(4, 4)], "first")
-    return g.model({"x": [4, 4]}, g.op("Gemm", [first, g.weights(4, 4)], "second", transA=1))
-
-
-def computed_bias():
-    g = Shaped(quantized=False)
-    first = g.op("Conv", ["x", g.weights(4, 4, 1, 1), "bias"], "first")
-    return g.model({"x": [1, 4, 4, 4], "bias": [4]}, conv(g, first, "second"))
-
-
-def indices_that_are_read():
-    g = Shaped(quantized=False)
-    first = conv(g, "x", "first")
-    g.nodes.append(
-        helper.make_node("MaxPool", [first], ["pooled", "where"], name="pool", kernel_shape=[2, 2])
-    )
-    model = g.model({"x": [1, 4, 4, 4]}, conv(g, "pooled", "second"))
-    model.graph.output.append(helper.make_tensor_value_info("where", TensorProto.INT64, [1, 4, 3, 3]))
-    return model
-
-
-ALONE = [
-    *map(not_homogeneous, ("Sigmoid", "Tanh", "HardSwish")),
-    *(clipped, residual, first_is_an_output, transposed, along_another_axis, as_weights),
-    *(flattened_elsewhere, reads_turned, computed_bias, indices_that_are_read),
-]
-
-
-FEEDS = {
-    as_weights: {"x": normal(4, 4, 1, 1)},
-    reads_turned: {"x": normal(4, 4)},
-    computed_bias: {"x": normal(1, 4, 4, 4), "bias": normal(4)},
+#: Two layers, what stands between them, and the shape of the input where it is another.
+ALONE = {
+    **{name: f"{FIRST} m = {name} (f) {SECOND}" for name in ("Sigmoid", "Tanh", "HardSwish")},
+    "clipped": f"{FIRST} m = Clip (f, , six) {SECOND}",
+    "residual": FIRST + "[second] s = Conv (f, u, c) y = Add (s, f)",
+    "an output": f"{FIRST} m = Identity (f) {SECOND}",
+    "transposed": f"{FIRST} m = Transpose <perm = [0, 2, 1, 3]> (f) {SECOND}",
+    "along another axis": FIRST + "[second] y = MatMul (f, v)",
+    "as weights": FIRST + "m = Flatten (f) [second] y = Gemm (v, m)",
+    "flattened elsewhere": FIRST + "m = Flatten <axis = 2> (f) [second] y = Gemm (m, t)",
+    "turned": "[first] f = Gemm (x, v) [second] y = Gemm <transA = 1> (f, v)",
+    "computed bias": "[first] m = Conv (x, w, bias)" + SECOND,
+    "read indices": f"{FIRST} m, where = MaxPool <kernel_shape = [2, 2]> (f) {SECOND}",
 }
+SHAPES = {"as weights": (4, 4, 1, 1), "turned": (4, 4)}
+OUTPUTS = {"an output": ", float[] f", "read indices": ", int64[] where"}
 
 
-@pytest.mark.parametrize("make", ALONE)
-def test_left_alone(make):
-    model = make()
-    onnx.checker.check_model(model)
-    feed = FEEDS.get(make, {"x": normal(1, 4, 4, 4)})
+@pytest.mark.parametrize("name", ALONE)
+def test_left_alone(name):
+    shape = SHAPES.get(name, (1, 4, 4, 4))
+    feed = {"x": normal(*shape)} | ({"bias": normal(4)} if "bias" in name else {})
+    inputs = ", ".join(f"float{list(array.shape)} {each}" for each, array in feed.items())
+    weights = {each: normal(4, 4, 1, 1, seed=seed) for seed, each in enumerate("wu")}
+    weights |= {"b": normal(4), "c": normal(4), "v": normal(4, 4), "t": normal(16, 2), "six": np.float32(6)}
+    model = parsed(inputs, f"float[] y{OUTPUTS.get(name, '')}", ALONE[name], **weights)
     assert find_forms(followed(prepared(model), feed)) == []
 
 
 def test_weights_that_other_nodes_read_stay_theirs():
     """Both layers, and one that is in no form, share their weights and biases."""
-    g = Shaped(quantized=False)
-    weights = g.random.standard_normal((4, 4, 1, 1)).astype(np.float32)
+    random = np.random.default_rng(0)
+    weights, bias = (random.standard_normal(shape).astype(np.float32) for shape in ((4, 4, 1, 1), 4))
     weights[1] *= 50
-    shared = [g.constant(weights), g.weights(4)]
-    second = g.op("Conv", [g.op("Conv", ["x", *shared], "first"), *shared], "second")
-    aside = g.op("Conv", ["x", *shared], "aside")
-    model = prepared(g.model({"x": [1, 4, 5, 5]}, g.op("Add", [second, aside], "add")))
+    body = """[first] f = Conv (x, w, b) [second] s = Conv (f, w, b) [aside] a = Conv (x, w, b)
+        y = Add (s, a)"""
+    model = prepared(parsed("float[1, 4, 5, 5] x", "float[] y", body, w=weights, b=bias * np.float32(0.1)))
     feed = {"x": normal(1, 4, 5, 5)}
     found = equalize(model, [feed])
     assert [form.description for form in found.forms] == ["'first' to 'second'"]
@@ -275,17 +205,16 @@ def test_weights_that_other_nodes_read_stay_theirs():
 
 def siblings(count):
     """Normalizations of one tensor, each with two products behind it, which share their offsets."""
-    g, random = Shaped(quantized=False), np.random.default_rng(0)
-    offsets = g.constant(np.zeros(8, np.float32))
-    made = []
-    for number in range(count):
-        factors = g.constant(np.exp(2 * random.normal(size=8)).astype(np.float32))
-        x = g.op("LayerNormalization", ["x", factors, offsets], f"even{number}", axis=-1)
+    random, weights = np.random.default_rng(0), {"o": np.zeros(8)}
+    body = ""
+    for n in range(count):
         uneven = random.normal(size=(8, 8)) / 3 * np.exp(random.normal(size=8))
-        y = g.op("MatMul", [x, g.constant(uneven.astype(np.float32))], f"first{number}")
-        y = g.op("Mul", [g.op("Relu", [y], f"relu{number}"), x], f"gated{number}")
-        made.append(g.op("MatMul", [y, g.weights(8, 8)], f"second{number}"))
-    return prepared(g.model({"x": ["N", 8]}, g.op("Concat", made, "all", axis=1)))
+        weights |= {f"g{n}": np.exp(2 * random.normal(size=8)), f"w{n}": uneven, f"v{n}": normal(8, 8) / 10}
+        body += f"""[even{n}] e{n} = LayerNormalization (x, g{n}, o) [first{n}] f{n} = MatMul (e{n}, w{n})
+            r{n} = Relu (f{n}) p{n} = Mul (r{n}, e{n}) [second{n}] s{n} = MatMul (p{n}, v{n}) """
+    body += f"y = Concat <axis = 1> ({', '.join(f's{n}' for n in range(count))})"
+    arrays = {name: array.astype(np.float32) for name, array in weights.items()}
+    return prepared(parsed("float[N, 8] x", "float[] y", body, **arrays))
 
 
 def calls_of(count):

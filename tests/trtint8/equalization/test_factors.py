@@ -5,7 +5,7 @@ import pytest
 
 from tests.trtint8.equalization.choosing import begin
 from tests.trtint8.equalization.transformers import SIZE, Blocks, samples
-from tests.trtint8.onnx_models import Shaped, tied
+from tests.trtint8.onnx_models import parsed, tied
 from tests.trtint8.tuning.networks import array, normal, prepared, run
 from trtint8.equalization.factors import (
     choose_strength,
@@ -158,9 +158,7 @@ def peak(choice, tensor):
 
 @pytest.mark.parametrize("level", [0.01, 100.0])
 def test_values_get_the_range_of_the_queries_and_keys_of_the_same_layer(level):
-    g = Blocks()
-    model = g.finish(g.linear(g.attention(*g.fused_slices("x", "a"), "a"), SIZE, SIZE, "projection"))
-    choice, forms = begin(model, samples())
+    choice, forms = begin(Blocks().attending("fused_slices"), samples())
     form = forms["'a_qkv' to 'projection'"]
     choice.factors[form.representatives] = level * np.linspace(1, 2, SIZE)
     match_shared_scales(choice, list(forms.values()))
@@ -174,14 +172,10 @@ def test_values_get_the_range_of_the_queries_and_keys_of_the_same_layer(level):
 
 
 def test_channels_that_keep_their_values_and_scales_of_their_own_stay():
-    g = Blocks()
-    model = g.finish(g.linear(g.attention(*g.fused_slices("x", "a"), "a"), SIZE, SIZE, "projection"))
-    choice, forms = begin(model, samples())
+    choice, forms = begin(Blocks().attending("fused_slices"), samples())
     match_shared_scales(choice, list(forms.values()))
     assert (choice.factors == 1).all()
-    g = Blocks()
-    model = g.finish(g.linear(g.attention(*g.separate("x", "a"), "a"), SIZE, SIZE, "projection"))
-    choice, forms = begin(model, samples())
+    choice, forms = begin(Blocks().attending("separate"), samples())
     form = forms["'a_v' to 'projection'"]
     choice.factors[form.representatives] = 3.0
     match_shared_scales(choice, list(forms.values()))
@@ -190,10 +184,10 @@ def test_channels_that_keep_their_values_and_scales_of_their_own_stay():
 
 def error(operator, weights, values, amax=127.0):
     """The relative error of a layer by itself, with its input and its weights quantized."""
-    g = Shaped(quantized=False)
-    bias = [] if operator == "MatMul" else [g.weights(2)]
-    g.op(operator, [g.op("Relu", ["x"], "relu"), g.constant(weights), *bias], "layer")
-    model = prepared(g.model({"x": ["N", values.shape[1]]}, "layer_out"))
+    inputs = "relu_out, w" if operator == "MatMul" else "relu_out, w, b"
+    body = f"relu_out = Relu (x) [layer] y = {operator} ({inputs})"
+    constants = {"w": weights, "b": normal(2) * np.float32(0.1)}
+    model = prepared(parsed(f"float[N, {values.shape[1]}] x", "float[] y", body, **constants))
     placement = place(model)
     (layer,) = find_layers(model.graph, placement)
     return relative_error(

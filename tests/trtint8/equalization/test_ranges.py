@@ -4,15 +4,17 @@ import numpy as np
 import pytest
 
 from calibrators.errors import CalibrationDataError
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import parsed
 from tests.trtint8.tuning.networks import normal, prepared
 from trtint8.equalization.forms import observe
 
+#: The channels of the layer of :func:`two_channels`.
+LABELS = {"layer_out": np.array([[[1, 2]]])}
+
 
 def two_channels():
-    g = Shaped(quantized=False)
-    x = g.op("MatMul", ["x", g.constant(np.float32([[1, -3]]))], "layer")
-    return prepared(g.model({"x": ["N", "T", 1]}, g.op("Relu", [x], "relu")))
+    body = "[layer] layer_out = MatMul (x, w) relu_out = Relu (layer_out)"
+    return prepared(parsed("float[N, T, 1] x", "float[] relu_out", body, w=np.float32([[1, -3]])))
 
 
 def feed(*values):
@@ -40,15 +42,13 @@ def test_peaks_powers_and_values_over_batches():
 
 
 def test_the_power_of_values_whose_squares_are_no_float32_numbers():
-    labels = {"layer_out": np.array([[[1, 2]]])}
-    found = observe(two_channels(), labels, [], [feed(1e25, -2e25)])
+    found = observe(two_channels(), LABELS, [], [feed(1e25, -2e25)])
     np.testing.assert_allclose(found.powers["layer_out"], [[[2.5e50, 22.5e50]]], rtol=1e-6)
 
 
 def test_every_other_sample_of_a_batch_is_in_a_part_of_its_own():
-    labels = {"layer_out": np.array([[[1, 2]]])}
     batch = {"x": np.float32([1, 2, 3, 4, 5]).reshape(5, 1, 1)}
-    found = observe(two_channels(), labels, ["layer_out"], [batch])
+    found = observe(two_channels(), LABELS, ["layer_out"], [batch])
     (one, other), _ = divided(found)
     np.testing.assert_array_equal(one.values["layer_out"][:, 0], [1, 3, 5])
     np.testing.assert_array_equal(other.values["layer_out"][:, 0], [2, 4])
@@ -59,7 +59,7 @@ def test_every_other_sample_of_a_batch_is_in_a_part_of_its_own():
 
 
 def test_one_sample_is_in_both_parts():
-    found = observe(two_channels(), {"layer_out": np.array([[[1, 2]]])}, ["layer_out"], [feed(1, 2)])
+    found = observe(two_channels(), LABELS, ["layer_out"], [feed(1, 2)])
     for part in divided(found)[0]:
         np.testing.assert_array_equal(part.values["layer_out"], [[1, -3], [2, -6]])
         np.testing.assert_array_equal(part.peaks["layer_out"], [[[2, 6]]])
@@ -74,8 +74,7 @@ def test_channels_along_the_first_axis_are_not_divided():
 
 
 def test_batches_whose_channels_lie_along_the_first_axis_are_joined_along_the_last():
-    g = Shaped(quantized=False)
-    model = prepared(g.model({"x": ["N", 2]}, g.op("Transpose", ["x"], "layer", perm=[1, 0])))
+    model = prepared(parsed("float[N, 2] x", "float[] layer_out", "layer_out = Transpose (x)"))
     batches = [{"x": np.arange(6, dtype=np.float32).reshape(3, 2) + 10 * number} for number in range(4)]
     found = observe(model, {"layer_out": np.array([[1], [2]])}, ["layer_out"], batches)
     one, other = divided(found)[0]
@@ -103,19 +102,17 @@ def test_tensors_whose_shape_does_not_fit_their_labels_are_left_out():
 
 def test_values_are_kept_within_limits(monkeypatch):
     monkeypatch.setattr("trtint8.equalization.forms._MOST_VALUES", 8)
-    labels = {"layer_out": np.array([[[1, 2]]])}
-    one_by_one = observe(two_channels(), labels, ["layer_out"], [feed(one) for one in range(9)])
+    one_by_one = observe(two_channels(), LABELS, ["layer_out"], [feed(one) for one in range(9)])
     np.testing.assert_array_equal(one_by_one.folds[0].found_with.values["layer_out"][:, 0], [0, 2, 4, 6])
     np.testing.assert_array_equal(one_by_one.folds[0].tried_on.values["layer_out"][:, 0], [1, 3, 5, 7])
     # Of a large batch rows are taken that are evenly spaced.
-    at_once = observe(two_channels(), labels, ["layer_out"], [feed(*range(9))])
+    at_once = observe(two_channels(), LABELS, ["layer_out"], [feed(*range(9))])
     np.testing.assert_array_equal(at_once.folds[0].found_with.values["layer_out"][:, 0], [0, 3, 6])
 
 
 def test_of_images_whole_samples_are_kept_one_at_least(monkeypatch):
     monkeypatch.setattr("trtint8.equalization.forms._MOST_VALUES", 80)
-    g = Shaped(quantized=False)
-    model = prepared(g.model({"x": ["N", 2, 4, 4]}, g.op("Relu", ["x"], "relu")))
+    model = prepared(parsed("float[N, 2, 4, 4] x", "float[] relu_out", "relu_out = Relu (x)"))
     labels = {"relu_out": np.array([1, 2]).reshape(1, 2, 1, 1)}
     batch = {"x": normal(3, 2, 4, 4)}
     found = observe(model, labels, ["relu_out"], [batch] * 2).folds[0].found_with.values["relu_out"]
@@ -126,8 +123,7 @@ def test_of_images_whole_samples_are_kept_one_at_least(monkeypatch):
 
 
 def test_of_large_images_the_middle_is_kept(monkeypatch):
-    g = Shaped(quantized=False)
-    model = prepared(g.model({"x": ["N", 2, 4, 8]}, g.op("Relu", ["x"], "relu")))
+    model = prepared(parsed("float[N, 2, 4, 8] x", "float[] relu_out", "relu_out = Relu (x)"))
     labels = {"relu_out": np.array([1, 2]).reshape(1, 2, 1, 1)}
     batch = {"x": np.abs(normal(1, 2, 4, 8))}
 
@@ -145,4 +141,4 @@ def test_of_large_images_the_middle_is_kept(monkeypatch):
 
 def test_a_batch_that_fails_is_named():
     with pytest.raises(CalibrationDataError, match="the model fails on a batch"):
-        observe(two_channels(), {"layer_out": np.array([[[1, 2]]])}, [], [{"x": normal(1, 1, 2)}])
+        observe(two_channels(), LABELS, [], [{"x": normal(1, 1, 2)}])

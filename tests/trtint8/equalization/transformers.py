@@ -171,6 +171,12 @@ class Blocks(Shaped):
         """One head for all queries."""
         return self.op("Concat", [x] * HEADS, f"{name}_repeated", axis=1)
 
+    def attending(self, kind, kv_heads=HEADS):
+        """A network of one attention, whose queries, keys and values are made in one of the ways."""
+        parts = self.separate("x", "a", kv_heads) if kind == "separate" else getattr(self, kind)("x", "a")
+        x = self.attention(*parts, "a", kv_heads)
+        return self.finish(self.linear(x, SIZE, SIZE, "projection"))
+
     def finish(self, output):
         return prepared(self.model({"x": ["N", TOKENS, SIZE]}, output))
 

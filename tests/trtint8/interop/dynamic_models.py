@@ -1,40 +1,36 @@
 """Models with ConvInteger and MatMulInteger, as ONNX Runtime's dynamic quantization writes them."""
 
 import numpy as np
-from onnx import helper
 
-from tests.trtint8.integer_models import Integers
+from tests.trtint8.integer_models import ABOVE_ZERO
+from tests.trtint8.onnx_models import normal, parsed
 
-IMAGES = {"x": ["N", 4, 8, 8]}
+DYNAMIC = "[dynamic] q, c, z = DynamicQuantizeLinear (x) "
+#: The scaled integers of a node; ``k`` is the scale of its weights.
+SCALED = " [cast] cast = Cast <to = 1> (node) scales = Mul (c, k) scaled = Mul (cast, scales)"
 
 
-class Dynamic(Integers):
-    def quantize_dynamic(self, tensor, name="dynamic"):
-        outputs = [f"{name}_q", f"{name}_s", f"{name}_z"]
-        self.nodes.append(helper.make_node("DynamicQuantizeLinear", [tensor], outputs, name=name))
-        return outputs
-
-    def scaled(self, whole, scales, swapped=False):
-        cast = self.op("Cast", [whole], "cast", to=1)
-        product = scales[0] if len(scales) == 1 else self.op("Mul", scales, "scales")
-        return self.op("Mul", [product, cast] if swapped else [cast, product], "scaled")
+def dynamic_model(body, inputs="float[N, 4, 8, 8] x", output="float[o0, o1, o2, o3] y", **constants):
+    """A model of dynamically quantized images or rows, in ONNX's own text."""
+    return parsed(inputs, output, DYNAMIC * ("q =" not in body) + body, **constants)
 
 
 def conv(swapped=False, per_channel=False, bias=True, static=False, folded=False):
     """The pattern around one ConvInteger, and the float weights that it stands for."""
-    g = Dynamic()
-    data, scale, zero = g.quantize("x", 0.05) if static else g.quantize_dynamic("x")
-    whole = g.random.integers(0, 256, (5, 4, 3, 3)).astype(np.uint8)
+    whole = np.random.default_rng(0).integers(0, 256, (5, 4, 3, 3)).astype(np.uint8)
     scales = np.linspace(0.01, 0.03, 5, dtype=np.float32) if per_channel else np.full(1, 0.02, np.float32)
     along = scales.reshape(-1, 1, 1)
-    weights = [g.constant(whole), zero, g.constant(np.uint8(131))]
-    y = g.op("ConvInteger", [data, *weights], "node", pads=[1] * 4, strides=[2, 2])
-    factors = [scale, g.constant(along)]
+    body = "[q] q = QuantizeLinear (x, c, z)" if static else ""
+    body += "[node] node = ConvInteger <pads = [1, 1, 1, 1], strides = [2, 2]> (q, w, z, o)" + SCALED
+    body += (
+        " r = Reshape (b, shape) added = Add (scaled, r) y = Relu (added)" if bias else " y = Relu (scaled)"
+    )
+    if swapped:
+        for plain, turned in (("c, k", "k, c"), ("cast, scales", "scales, cast"), ("scaled, r", "r, scaled")):
+            body = body.replace(plain, turned)
     if folded:
-        factors = [g.constant(np.float32(0.05) * along)]
-    y = g.scaled(y, factors[::-1] if swapped else factors, swapped)
-    if bias:
-        values = g.op("Reshape", [g.weights(5), g.constant(np.array([1, -1, 1, 1]))], "reshape")
-        y = g.op("Add", [values, y] if swapped else [y, values], "bias")
+        body, along = body.replace("scales = Mul (c, k)", "").replace("scales", "k"), np.float32(0.05) * along
+    constants = {"w": whole, "o": np.uint8(131), "k": along, "b": normal(5) * np.float32(0.1)}
+    constants |= {"c": np.float32(0.05), "z": ABOVE_ZERO} if static else {}
     expected = (whole.astype(np.float32) - 131) * scales.reshape(-1, 1, 1, 1)
-    return g.proto(IMAGES, g.op("Relu", [y], "relu"), 4), expected
+    return dynamic_model(body, shape=np.array([1, -1, 1, 1]), **constants), expected

@@ -5,24 +5,19 @@ import pytest
 from onnx import numpy_helper
 
 from tests.trtint8.integer_models import applied, operators, run
-from tests.trtint8.interop.dynamic_models import IMAGES, Dynamic, conv
+from tests.trtint8.interop.dynamic_models import SCALED, conv, dynamic_model
+from tests.trtint8.onnx_models import normal
 from trtint8.interop.integer_models import FloatOperatorsPass, expand_dynamic
 
+THREE = np.int8(3)
 X = np.random.default_rng(1).uniform(-5, 3, (3, 4, 8, 8)).astype(np.float32)
 
 
-def matmul(per_channel, constant_first=False, zeros=None):
-    g = Dynamic()
-    data, scale, zero = g.quantize_dynamic("x")
-    whole = g.random.integers(-128, 128, (8, 8)).astype(np.int8)
+def matmul(per_channel, zeros=THREE, given="q, w, z, o"):
+    whole = np.random.default_rng(0).integers(-128, 128, (8, 8)).astype(np.int8)
     scales = np.linspace(0.01, 0.03, 8, dtype=np.float32) if per_channel else np.float32(0.02)
-    points = np.int8(3) if zeros is None else zeros
-    first, second = [data, g.constant(whole)], [zero, g.constant(points)]
-    if constant_first:
-        first, second = first[::-1], second[::-1]
-    y = g.op("MatMulInteger", [*first, *second], "node")
-    y = g.scaled(y, [scale, g.constant(scales)])
-    return g.proto(IMAGES, y, 4), (whole.astype(np.float32) - points) * scales
+    body = f"node = MatMulInteger ({given}) {SCALED.replace('scaled =', 'y =')}"
+    return dynamic_model(body, w=whole, o=zeros, k=scales), (whole.astype(np.float32) - zeros) * scales
 
 
 def dequantized_weights(model, shape):
@@ -57,7 +52,7 @@ def test_a_dynamic_conv_becomes_the_float_conv_of_its_weights(swapped, per_chann
     assert difference.max() > 0
 
 
-@pytest.mark.parametrize("zeros", [None, np.arange(8, dtype=np.int8)])
+@pytest.mark.parametrize("zeros", [THREE, np.arange(8, dtype=np.int8)])
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_a_dynamic_matmul_becomes_the_float_matmul(per_channel, zeros):
     model, weights = matmul(per_channel, zeros=zeros)
@@ -70,18 +65,16 @@ def test_a_dynamic_matmul_becomes_the_float_matmul(per_channel, zeros):
 
 
 def test_stored_weights_may_come_first():
-    model, _ = matmul(False, constant_first=True)
+    model, _ = matmul(False, given="w, q, o, z")
     expanded, _ = applied(FloatOperatorsPass(expand_dynamic), model)
     assert operators(expanded) == ["DequantizeLinear", "MatMul"]
     assert expanded.graph.node[1].input[1] == "x"
 
 
 def test_two_activations_become_floats_both():
-    g = Dynamic()
-    first = g.quantize_dynamic("x", "one")
-    second = g.quantize_dynamic(g.op("Transpose", ["x"], "turned", perm=[0, 1, 3, 2]), "two")
-    y = g.op("MatMulInteger", [first[0], second[0], first[2], second[2]], "node")
-    model = g.proto(IMAGES, g.scaled(y, [second[1], first[1]]), 4)
+    body = """turned = Transpose <perm = [0, 1, 3, 2]> (x) r, k, o = DynamicQuantizeLinear (turned)
+        node = MatMulInteger (q, r, z, o)"""
+    model = dynamic_model(body + SCALED.replace("c, k", "k, c").replace("scaled =", "y ="))
     expanded, _ = applied(FloatOperatorsPass(expand_dynamic), model)
     assert operators(expanded) == ["Transpose", "MatMul"]
     np.testing.assert_allclose(run(expanded, x=X), run(model, x=X), atol=1.3)
@@ -101,10 +94,8 @@ def test_a_constant_scale_gives_a_pair(folded, per_channel):
 
 
 def test_a_bias_that_is_no_bias_stays_an_add():
-    g = Dynamic()
-    data, scale, zero = g.quantize_dynamic("x")
-    y = g.op("ConvInteger", [data, g.random_integers(4, 4, 1, 1, dtype=np.uint8), zero], "node")
-    y = g.scaled(y, [scale, g.constant(np.float32(0.1))])
-    model = g.proto(IMAGES, g.op("Add", [y, g.weights(8)], "add"), 4)
+    weights = np.random.default_rng(0).integers(0, 256, (4, 4, 1, 1)).astype(np.uint8)
+    body = f"node = ConvInteger (q, w, z) {SCALED} y = Add (scaled, b)"
+    model = dynamic_model(body, w=weights, k=np.float32(0.1), b=normal(8))
     expanded, _ = applied(FloatOperatorsPass(expand_dynamic), model)
     assert operators(expanded) == ["DequantizeLinear", "Conv", "Add"]

@@ -5,107 +5,110 @@ import onnx_ir as ir
 import pytest
 from onnx import helper
 
-from tests.trtint8.integer_models import MICROSOFT, Integers, applied, operators, run
+from tests.trtint8.integer_models import ABOVE_ZERO, applied, operators, run
+from tests.trtint8.onnx_models import parsed
 from trtint8.interop.integer_models import QLINEAR, FloatOperatorsPass, expand_qlinear
 
-IMAGES = {"x": ["N", 4, 8, 8]}
-ROWS = {"x": ["N", 8]}
+QUANTIZED = "q = QuantizeLinear (x, a, z) "
+IMAGES, ROWS = "float[N, 4, 8, 8] x", "float[N, 8] x"
 
-#: The one operator of a model: after quantized inputs, its own further ones and attributes.
+#: The attributes of the operators of one activation.
 UNARY = {
-    "QLinearAveragePool": {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4},
-    "QLinearGlobalAveragePool": {"channels_last": 0},
-    "QLinearLeakyRelu": {"alpha": 0.3},
-    "QLinearSigmoid": {},
-    "QLinearSoftmax": {"opset": 17, "axis": 1},
+    "QLinearAveragePool": "<kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]>",
+    "QLinearGlobalAveragePool": "<channels_last = 0>",
+    "QLinearLeakyRelu": "<alpha = 0.3>",
+    "QLinearSigmoid": "",
+    "QLinearSoftmax": "<opset = 17, axis = 1>",
 }
 
-
-def unary(operator, scale, zero, **attributes):
-    g = Integers()
-    result = g.parameters(scale, zero)
-    y = g.op(operator, [*g.quantize("x", 0.05, zero), *result], "node", **attributes, **MICROSOFT)
-    return g.proto(IMAGES, g.dequantize(y, result), 4)
+#: A second activation.
+TURNED = "turned = Transpose <perm = [0, 1, 3, 2]> (x) r = QuantizeLinear (turned, b, bz) "
 
 
-def binary(operator, scale=0.4):
-    g = Integers()
-    first, second = (
-        g.quantize("x"),
-        g.quantize(g.op("Transpose", ["x"], "turned", perm=[0, 1, 3, 2]), 0.03, np.uint8(100)),
+def model_of(body, inputs=IMAGES, output="float[o0, o1, o2, o3] y", given=QUANTIZED, **constants):
+    """A model of quantized rows or images ``q``; numbers of Python become float32."""
+    arrays = {"a": np.float32(0.05), "z": ABOVE_ZERO}
+    for name, value in constants.items():
+        arrays[name] = np.float32(value) if isinstance(value, float | list) else value
+    if "a =" in given:
+        del arrays["a"]
+    return parsed(inputs, output, given + body, domains=["com.microsoft"], **arrays)
+
+
+def returned(call, prefix="", scale=0.4, zero=ABOVE_ZERO, **options):
+    """The operator ``node``, whose integers have a scale, dequantized."""
+    return model_of(
+        f"{prefix} [node] node = {call} y = DequantizeLinear (node, c, cz)", c=scale, cz=zero, **options
     )
-    result = g.parameters(scale, np.uint8(90))
-    y = g.op(operator, [*first, *second, *result], "node", **MICROSOFT)
-    return g.proto(IMAGES, g.dequantize(y, result), 4)
 
 
-def where():
-    g = Integers()
-    positive = g.op("Greater", ["x", g.constant(np.float32(0))], "greater")
-    first, second = (
-        g.quantize("x"),
-        g.quantize(g.op("Transpose", ["x"], "turned", perm=[0, 1, 3, 2]), 0.03, np.uint8(100)),
+def unary(operator, scale, zero, attributes=None):
+    attributes = UNARY[operator] if attributes is None else attributes
+    return returned(f"com.microsoft.{operator} {attributes} (q, a, z, c, cz)", scale=scale, zero=zero, z=zero)
+
+
+def several(call, scale=0.4, zero=ABOVE_ZERO, prefix="", **numbers):
+    call = f"com.microsoft.{call}"
+    return returned(call, TURNED + prefix, scale, zero, b=0.03, bz=np.uint8(100), **numbers)
+
+
+def weights(per_channel, *shape, dtype=np.int8, channels=None):
+    """Integers, their scale or scales, and zero points of weights."""
+    ends = np.iinfo(dtype)
+    scales = (
+        np.linspace(0.01, 0.03, channels or shape[-1], dtype=np.float32) if per_channel else np.float32(0.02)
     )
-    result = g.parameters(0.4, np.uint8(90))
-    y = g.op("QLinearWhere", [positive, *first, *second, *result], "node", **MICROSOFT)
-    return g.proto(IMAGES, g.dequantize(y, result), 4)
+    whole = np.random.default_rng(0).integers(ends.min, ends.max + 1, shape).astype(dtype)
+    return {"w": whole, "p": scales, "pz": np.full(scales.shape, 0 if dtype == np.int8 else 131, dtype)}
 
 
-def concat():
-    g = Integers()
-    result = g.parameters(0.06, np.uint8(110))
-    parts = [
-        *g.quantize("x"),
-        *g.quantize(g.op("Transpose", ["x"], "turned", perm=[0, 1, 3, 2]), 0.03, np.uint8(100)),
-    ]
-    y = g.op("QLinearConcat", [*result, *parts, *g.quantize("x", 0.07)], "node", axis=1, **MICROSOFT)
-    return g.proto(IMAGES, g.dequantize(y, result), 4)
-
-
-def gemm(per_channel, transposed, result=True, alpha=1.0):
-    g = Integers()
-    scales = np.linspace(0.01, 0.03, 3) if per_channel else np.float32(0.02)
-    weights = [
-        g.random_integers(*((3, 8) if transposed else (8, 3))),
-        *g.parameters(scales, np.zeros(np.shape(scales), np.int8)),
-    ]
-    inputs = [*g.quantize("x"), *weights, g.constant(np.array([90, -800, 300], np.int32))]
-    output = g.parameters(0.7, np.uint8(128))
-    attributes = {"transB": int(transposed), "alpha": alpha}
-    y = g.op("QGemm", [*inputs, *(output if result else [])], "node", **attributes, **MICROSOFT)
-    return g.proto(ROWS, g.dequantize(y, output) if result else y, 2)
+def gemm(per_channel, transposed, alpha=1.0):
+    stored = weights(per_channel, *((3, 8) if transposed else (8, 3)), channels=3)
+    call = f"com.microsoft.QGemm <transB = {int(transposed)}, alpha = {alpha}> (q, a, z, w, p, pz, i, c, cz)"
+    ends = {"inputs": ROWS, "output": "float[o0, o1] y"}
+    return returned(
+        call, scale=0.7, zero=np.uint8(128), i=np.array([90, -800, 300], np.int32), **stored, **ends
+    )
 
 
 def conv(per_channel, dtype):
-    g = Integers()
-    scales = np.linspace(0.01, 0.03, 5) if per_channel else np.float32(0.02)
-    zero = np.full(np.shape(scales), 0 if dtype == np.int8 else 131, dtype)
-    weights = [g.random_integers(5, 4, 3, 3, dtype=dtype), *g.parameters(scales, zero)]
-    output = g.parameters(1.9, np.uint8(128))
-    bias = g.constant(np.array([90, -800, 300, 0, 5000], np.int32))
-    y = g.op("QLinearConv", [*g.quantize("x"), *weights, *output, bias], "node", pads=[1] * 4)
-    return g.proto(IMAGES, g.dequantize(y, output), 4)
+    call = "QLinearConv <pads = [1, 1, 1, 1]> (q, a, z, w, p, pz, c, cz, i)"
+    bias = np.array([90, -800, 300, 0, 5000], np.int32)
+    stored = weights(per_channel, 5, 4, 3, 3, dtype=dtype, channels=5)
+    return returned(call, scale=1.9, zero=np.uint8(128), i=bias, **stored)
 
 
 def matmul(per_channel):
-    g = Integers()
-    scales = np.linspace(0.01, 0.03, 5) if per_channel else np.float32(0.02)
-    weights = [g.random_integers(8, 5), *g.parameters(scales, np.zeros(np.shape(scales), np.int8))]
-    output = g.parameters(0.9, np.uint8(128))
-    y = g.op("QLinearMatMul", [*g.quantize("x"), *weights, *output], "node")
-    return g.proto(IMAGES, g.dequantize(y, output), 4)
+    call = "QLinearMatMul (q, a, z, w, p, pz, c, cz)"
+    return returned(call, scale=0.9, zero=np.uint8(128), **weights(per_channel, 8, 5))
 
 
 CASES = {
     **{
-        f"{operator}, {zero.dtype}": (unary(operator, scale, zero, **attributes), scale)
-        for operator, attributes in UNARY.items()
+        f"{operator}, {zero.dtype}": (unary(operator, scale, zero), scale)
+        for operator in UNARY
         for scale, zero in [(1 / 128, np.uint8(3)), (1 / 64, np.int8(-20))]
     },
-    "QLinearAdd": (binary("QLinearAdd", 0.043), 0.043),
-    "QLinearMul": (binary("QLinearMul", 0.4), 0.4),
-    "QLinearWhere": (where(), 0.4),
-    "QLinearConcat": (concat(), 0.06),
+    "QLinearAdd": (several("QLinearAdd (q, a, z, r, b, bz, c, cz)", 0.043), 0.043),
+    "QLinearMul": (several("QLinearMul (q, a, z, r, b, bz, c, cz)"), 0.4),
+    "QLinearWhere": (
+        several(
+            "QLinearWhere (positive, q, a, z, r, b, bz, c, cz)",
+            prefix="positive = Greater (x, none)",
+            none=0.0,
+        ),
+        0.4,
+    ),
+    "QLinearConcat": (
+        several(
+            "QLinearConcat <axis = 1> (c, cz, q, a, z, r, b, bz, s, d, z)",
+            0.06,
+            np.uint8(110),
+            "s = QuantizeLinear (x, d, z)",
+            d=0.07,
+        ),
+        0.06,
+    ),
     **{
         f"QGemm {per_channel} {transposed} {alpha}": (gemm(per_channel, transposed, alpha=alpha), 0.7)
         for per_channel in (False, True)
@@ -148,7 +151,9 @@ def test_every_operator_has_a_case():
 
 
 def test_qgemm_may_leave_its_result_float():
-    model = gemm(True, True, result=False)
+    call = "[node] y = com.microsoft.QGemm <transB = 1> (q, a, z, w, p, pz, i)"
+    stored = weights(True, 3, 8, channels=3)
+    model = model_of(call, ROWS, "float[o0, o1] y", i=np.array([90, -800, 300], np.int32), **stored)
     expanded, _ = applied(FloatOperatorsPass(expand_qlinear), model)
     assert operators(expanded).count("QuantizeLinear") == 1
     x = samples(model)
@@ -156,11 +161,8 @@ def test_qgemm_may_leave_its_result_float():
 
 
 def test_a_result_without_a_zero_point_keeps_its_type():
-    g = Integers()
-    data = g.quantize("x", 0.05, np.int8(0))
-    scale = g.constant(np.float32(0.04))
-    y = g.op("QLinearAdd", [data[0], data[1], "", data[0], data[1], "", scale], "node", **MICROSOFT)
-    model = g.proto(IMAGES, g.dequantize(y, [scale, g.constant(np.int8(0))]), 4)
+    body = """node = com.microsoft.QLinearAdd (q, a, "", q, a, "", c) y = DequantizeLinear (node, c, z)"""
+    model = model_of(body, z=np.int8(0), c=0.04)
     expanded, _ = applied(FloatOperatorsPass(expand_qlinear), model)
     x = samples(model) / 2
     whole = np.rint(np.rint(x / np.float32(0.05)) * 0.1 / 0.04)  # ONNX Runtime refuses the original
@@ -174,59 +176,60 @@ def test_types_and_shapes_are_set():
     node = next(node for node in graph_model.graph if node.name == "node")
     assert [value.dtype for value in (*node.inputs, *node.outputs)] == [ir.DataType.FLOAT] * 3
     quantized = next(iter(node.outputs[0].uses()))[0].outputs[0]
-    assert (quantized.name, quantized.dtype) == ("node_out", ir.DataType.UINT8)
+    assert (quantized.name, quantized.dtype) == ("node", ir.DataType.UINT8)
 
 
-def obstacle(model):
+SIGMOID = "[node] node = com.microsoft.QLinearSigmoid (q, a, z, c, cz) y = DequantizeLinear (node, c, cz)"
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (
+            unary("QLinearGlobalAveragePool", 0.05, np.uint8(0), "<channels_last = 1>"),
+            "its data is channels_last, and TensorRT takes channels first",
+        ),
+        (
+            model_of(SIGMOID, given="a = ReduceMax <keepdims = 0> (x)" + QUANTIZED, c=0.1, cz=ABOVE_ZERO),
+            "its scale or zero point 'a' is computed at run time",
+        ),
+        (
+            model_of(
+                SIGMOID,
+                given=QUANTIZED.replace("(", "<axis = 1> ("),
+                c=0.1,
+                cz=ABOVE_ZERO,
+                a=[0.1] * 4,
+                z=np.zeros(4, np.uint8),
+            ),
+            "'a' has one scale per channel of an activation",
+        ),
+        (
+            model_of(
+                """m = ReduceMax <keepdims = 0> (x) bias = Cast <to = 6> (m)
+                [node] y = com.microsoft.QGemm (q, a, z, w, p, pz, bias)""",
+                ROWS,
+                "float[o0, o1] y",
+                **weights(False, 8, 3),
+            ),
+            "its bias 'bias' is computed at run time",
+        ),
+        (
+            unary("QLinearSoftmax", 0.01, np.uint8(0), "<opset = 11, axis = 1>"),
+            "it is the Softmax of opset 11, and the model's opset has another",
+        ),
+    ],
+)
+def test_what_cannot_be_replaced_is_told_and_stays(model, words):
     graph_model = ir.from_proto(model)
-    before = operators(model)
     expansion = FloatOperatorsPass(expand_qlinear)
     expansion(graph_model)
-    assert [node.op_type for node in graph_model.graph] == before
-    return expansion.obstacles["node"]
-
-
-def test_channels_last_is_refused():
-    model = unary("QLinearGlobalAveragePool", 0.05, np.uint8(0), channels_last=1)
-    assert obstacle(model) == "its data is channels_last, and TensorRT takes channels first"
-
-
-def test_parameters_at_run_time_are_refused():
-    g = Integers()
-    scale = g.op("ReduceMax", ["x"], "scale", keepdims=0)
-    zero = g.constant(np.uint8(0))
-    data = g.op("QuantizeLinear", ["x", scale, zero], "quantize")
-    result = g.parameters(0.1)
-    y = g.op("QLinearSigmoid", [data, scale, zero, *result], "node", **MICROSOFT)
-    message = obstacle(g.proto(IMAGES, g.dequantize(y, result), 4))
-    assert message == "its scale or zero point 'scale_out' is computed at run time"
-
-
-def test_an_activation_with_a_scale_a_channel_is_refused():
-    g = Integers()
-    result = g.parameters(0.1)
-    scales = g.parameters([0.1] * 4, np.zeros(4, np.uint8))
-    data = g.op("QuantizeLinear", ["x", *scales], "quantize", axis=1)
-    y = g.op("QLinearSigmoid", [data, *scales, *result], "node", **MICROSOFT)
-    message = obstacle(g.proto(IMAGES, g.dequantize(y, result), 4))
-    assert message == f"'{scales[0]}' has one scale per channel of an activation"
-
-
-def test_a_bias_at_run_time_is_refused():
-    g = Integers()
-    bias = g.op("Cast", [g.op("ReduceMax", ["x"], "max", keepdims=0)], "bias", to=6)
-    weights = [g.random_integers(8, 3), *g.parameters(0.02, np.int8(0))]
-    y = g.op("QGemm", [*g.quantize("x"), *weights, bias], "node", **MICROSOFT)
-    assert obstacle(g.proto(ROWS, y, 2)) == "its bias 'bias_out' is computed at run time"
-
-
-def test_a_softmax_of_another_opset_is_refused():
-    model = unary("QLinearSoftmax", 0.01, np.uint8(0), opset=11, axis=1)
-    assert obstacle(model) == "it is the Softmax of opset 11, and the model's opset has another"
+    assert [node.op_type for node in graph_model.graph] == operators(model)
+    assert expansion.obstacles["node"] == words
 
 
 def test_a_foreign_operator_of_the_same_name_stays():
-    model = binary("QLinearAdd")
+    model = several("QLinearAdd (q, a, z, r, b, bz, c, cz)")
     model.graph.node[3].domain = "elsewhere"
     model.opset_import.append(helper.make_opsetid("elsewhere", 1))
     _, modified = applied(FloatOperatorsPass(expand_qlinear), model)

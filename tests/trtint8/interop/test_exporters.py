@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from calibrators.host.session import open_session
-from tests.trtint8.interop.pairs_by_hand import Pairs
+from tests.trtint8.interop.pairs_by_hand import proto_of
+from tests.trtint8.onnx_models import normal, parsed
 from trtint8.interop.lint import lint, mend
 from trtint8.models.model import load_model
 from trtint8.models.serialization import to_proto
@@ -75,28 +75,12 @@ def test_real_exports_compute_the_same_or_lose_steps_by_name(name, lost, int8):
 
 
 def network(opset):
-    random = np.random.default_rng(0)
-    constants = {"w1": (8, 4, 3, 3), "b1": (8,), "w2": (8, 8, 3, 3), "b2": (8,), "w3": (8, 5)}
-    nodes = [
-        helper.make_node("Conv", ["x", "w1", "b1"], ["c1"], "first", kernel_shape=[3, 3], pads=[1] * 4),
-        helper.make_node("Relu", ["c1"], ["r1"], "relu"),
-        helper.make_node("Conv", ["r1", "w2", "b2"], ["c2"], "second", kernel_shape=[3, 3], pads=[1] * 4),
-        helper.make_node("Add", ["c2", "r1"], ["s"], "add"),
-        helper.make_node("GlobalAveragePool", ["s"], ["g"], "pool"),
-        helper.make_node("Flatten", ["g"], ["f"], "flat"),
-        helper.make_node("MatMul", ["f", "w3"], ["y"], "product"),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "network",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", *SHAPE[1:]])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 5])],
-        [
-            numpy_helper.from_array((random.normal(size=shape) * 0.4).astype(np.float32), name)
-            for name, shape in constants.items()
-        ],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    shapes = {"a": (8, 4, 3, 3), "b": (8,), "c": (8, 8, 3, 3), "d": (8,), "e": (8, 5)}
+    arrays = {name: normal(*shape, seed=ord(name)) * np.float32(0.4) for name, shape in shapes.items()}
+    body = """[first] c1 = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, a, b) r = Relu (c1)
+        [second] c2 = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (r, c, d) s = Add (c2, r)
+        g = GlobalAveragePool (s) f = Flatten (g) [product] y = MatMul (f, e)"""
+    return parsed("float[N, 4, 8, 8] x", "float[N, 5] y", body, opset=opset, ir_version=10, **arrays)
 
 
 @pytest.mark.parametrize("opset", [17, 21])
@@ -140,35 +124,23 @@ def test_onnxruntimes_pairs_of_every_type(opset, activations, weights, options, 
     assert (bool(rules & GIVEN_UP), count) == (lost, 3)
 
 
-def quantized_layer(*, zero, scale=0.05, weights_scale=(0.01,) * 4, stored=False):
-    """One convolution, with the pairs of a tool."""
-    g = Pairs()
-    steps = np.random.default_rng(3).integers(-127, 128, (4, 4, 1, 1))
-    spread = np.asarray(weights_scale, np.float32)
-    axis = {"axis": 0} if spread.ndim else {}
-    if stored:
-        weights = g.stored(steps.astype(np.int8), spread, name="w", **axis)
-    else:
-        floats = g.constant((steps * spread.reshape(-1, 1, 1, 1)).astype(np.float32))
-        weights = g.quantize(floats, spread, name="w", **axis)
-    bias = g.constant(np.linspace(-1, 1, 4, dtype=np.float32))
-    y = g.conv(g.quantize("x", scale, zero), weights, [bias])
-    return g.model({"x": ["N", *SHAPE[1:]]}, y)
-
-
 @pytest.mark.parametrize(
-    ("form", "lost"),
+    ("weights", "zero", "lost"),
     [
         # PyTorch's backend qnnpack: uint8 with a zero point, weights of one scale.
-        ({"zero": np.uint8(117), "weights_scale": 0.01}, True),
+        ("Pair (f, one)", np.uint8(117), True),
         # AIMET's to_onnx_qdq(): uint8, int8 weights per channel; symmetric ones have the zero point 128.
-        ({"zero": np.uint8(131)}, True),
-        ({"zero": np.uint8(128)}, False),
+        ("Pair <axis = 0> (f, many)", np.uint8(131), True),
+        ("Pair <axis = 0> (f, many)", np.uint8(128), False),
         # Model Optimizer, and PT2E on x86: int8, float weights per channel, or stored ones.
-        ({"zero": np.int8(0)}, False),
-        ({"zero": np.int8(0), "stored": True}, False),
+        ("Pair <axis = 0> (f, many)", np.int8(0), False),
+        ("Stored <axis = 0> (w, many)", np.int8(0), False),
     ],
 )
-def test_forms_of_tools_that_are_rebuilt(form, lost):
-    rules, count = mended(quantized_layer(**form))
+def test_forms_of_tools_that_are_rebuilt(weights, zero, lost):
+    """One convolution, with the pairs of a tool."""
+    steps = np.random.default_rng(3).integers(-127, 128, (4, 4, 1, 1)).astype(np.int8)
+    arrays = {"w": steps, "f": steps * np.float32(0.01), "b": np.linspace(-1, 1, 4, dtype=np.float32)}
+    body = f"d = Pair (x, s) v = {weights} conv = Conv <kernel_shape = [1, 1]> (d, v, b)"
+    rules, count = mended(proto_of(body, d_z=zero, s=0.05, one=0.01, many=[0.01] * 4, **arrays))
     assert (bool(rules & GIVEN_UP), count) == (lost, 1)

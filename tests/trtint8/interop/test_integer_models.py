@@ -5,12 +5,12 @@ import warnings
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 
 from calibrators.errors import ModelError
-from tests.trtint8.integer_models import ABOVE_ZERO, MICROSOFT, Integers, operators, run
+from tests.trtint8.integer_models import ABOVE_ZERO, operators, run
 from tests.trtint8.interop.dynamic_models import conv
-from tests.trtint8.onnx_models import Graph
+from tests.trtint8.onnx_models import normal, parsed
 from trtint8 import build_int8_engine, calibrate, quantize
 from trtint8.cli.main import main
 from trtint8.interop.integer_models import expand_static
@@ -25,26 +25,20 @@ X = np.random.default_rng(5).uniform(-1, 1, (64, 3, 16, 16)).astype(np.float32)
 
 def network():
     """Every operator that ONNX Runtime's QOperator format has a form for, and some that move data."""
-    g = Graph()
-
-    def conv_of(source, name, channels, filters):
-        weights = [g.weights(filters, channels, 3, 3), g.weights(filters)]
-        return g.op("Conv", [source, *weights], name, pads=[1] * 4)
-
-    x = g.op("Relu", [conv_of("x", "first", 3, 8)], "relu")
-    x = g.op("MaxPool", [x], "maxpool", kernel_shape=[2, 2], strides=[2, 2])
-    branch = g.op("LeakyRelu", [conv_of(x, "branch", 8, 8)], "leaky", alpha=0.1)
-    x = g.op("Relu", [g.op("Add", [branch, x], "add")], "relu_add")
-    gate = g.op("Sigmoid", [conv_of(x, "gate", 8, 8)], "sigmoid")
-    x = g.op("Concat", [g.op("Mul", [x, gate], "mul"), branch], "concat", axis=1)
-    x = g.op("AveragePool", [x], "average", kernel_shape=[2, 2], strides=[2, 2])
-    x = g.op("GlobalAveragePool", [conv_of(x, "wide", 16, 12)], "global")
-    x = g.op("Flatten", [x], "flatten")
-    x = g.op("Gemm", [x, g.weights(12, 10), g.weights(10)], "gemm")
-    x = g.op("MatMul", [x, g.weights(10, 6)], "matmul")
-    model = g.model({"x": ["N", 3, 16, 16]}, g.op("Softmax", [x], "softmax"))
-    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("softmax_out", TensorProto.FLOAT, ["N", 6]))
-    return model
+    body = """[first] a = Conv <pads = [1, 1, 1, 1]> (x, w1, b1) r = Relu (a)
+        p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (r)
+        [branch] b = Conv <pads = [1, 1, 1, 1]> (p, w2, b2) leaky = LeakyRelu <alpha = 0.1> (b)
+        add = Add (leaky, p) s = Relu (add) [gate] g = Conv <pads = [1, 1, 1, 1]> (s, w3, b3)
+        gate = Sigmoid (g) m = Mul (s, gate) c = Concat <axis = 1> (m, leaky)
+        average = AveragePool <kernel_shape = [2, 2], strides = [2, 2]> (c)
+        [wide] w = Conv <pads = [1, 1, 1, 1]> (average, w4, b4) global = GlobalAveragePool (w)
+        f = Flatten (global) [gemm] h = Gemm (f, w5, b5) [matmul] i = MatMul (h, w6) y = Softmax (i)"""
+    shapes = {"w1": (8, 3, 3, 3), "b1": (8,), "w2": (8, 8, 3, 3), "b2": (8,), "w3": (8, 8, 3, 3), "b3": (8,)}
+    shapes |= {"w4": (12, 16, 3, 3), "b4": (12,), "w5": (12, 10), "b5": (10,), "w6": (10, 6)}
+    # Weights large enough that outputs differ between samples.
+    random = np.random.default_rng(0)
+    weights = {name: np.float32(0.3 * random.standard_normal(shape)) for name, shape in shapes.items()}
+    return parsed("float[N, 3, 16, 16] x", "float[N, 6] y", body, **weights)
 
 
 class Reader(quantization.CalibrationDataReader):
@@ -58,11 +52,7 @@ class Reader(quantization.CalibrationDataReader):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("foreign")
-    model = network()
-    # Weights large enough that outputs differ between samples.
-    for tensor in model.graph.initializer:
-        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * 3, tensor.name))
-    save_model(load_model(model).graph_model, folder / "float.onnx")
+    save_model(load_model(network()).graph_model, folder / "float.onnx")
     symmetric = {"ActivationSymmetric": True}
     for name, options in {
         "uint8": {"activation_type": quantization.QuantType.QUInt8},
@@ -158,12 +148,9 @@ def test_dynamically_quantized_models_become_float(folder, tmp_path):
 
 
 def test_a_dynamically_quantized_embedding_becomes_float(tmp_path):
-    g = Graph()
-    ids = g.op("Cast", ["x"], "ids", to=7)
-    rows = g.op("Tanh", [g.op("Gather", [g.weights(20, 8), ids], "embedding")], "tanh")
-    y = g.op("MatMul", [rows, g.weights(8, 4)], "matmul")
-    source = g.model({"x": ["N", 5]}, y)
-    source.graph.output[0].CopyFrom(helper.make_tensor_value_info(y, TensorProto.FLOAT, ["N", 5, 4]))
+    body = "ids = Cast <to = 7> (x) rows = Gather (table, ids) t = Tanh (rows) y = MatMul (t, w)"
+    weights = {"table": 0.1 * normal(20, 8), "w": 0.1 * normal(8, 4, seed=1)}
+    source = parsed("float[N, 5] x", "float[N, 5, 4] y", body, **weights)
     save_model(load_model(source).graph_model, tmp_path / "float.onnx")
     quantization.quantize_dynamic(tmp_path / "float.onnx", tmp_path / "dynamic.onnx")
     model = load_model(tmp_path / "dynamic.onnx")
@@ -182,7 +169,7 @@ def test_integer_operators_with_a_known_scale_become_pairs(per_channel):
     model = load_model(source)
     assert [(f.rule, f.node) for f in lint(model) if f.rule != "zero-point" and f.rule != "type"] == [
         ("integer-operator", "node"),
-        ("steps", "quantize0"),
+        ("steps", "q"),
         ("weight-steps", "node"),
     ]
     mended = mend(model)
@@ -194,15 +181,20 @@ def test_integer_operators_with_a_known_scale_become_pairs(per_channel):
     np.testing.assert_allclose(stored[0], weights, rtol=1e-6)
 
 
+def integers(body, inputs="float[N, 4, 8, 8] x", output="float[o0, o1, o2, o3] y", **constants):
+    """A model of quantized images."""
+    parameters = {"s": np.float32(0.05), "z": ABOVE_ZERO} | constants
+    body = f"[quantize] q = QuantizeLinear (x, s, z) {body}"
+    return parsed(inputs, output, body, domains=["com.microsoft"], **parameters)
+
+
 @pytest.mark.parametrize("opset", [10, 12, 13])
 def test_one_scale_per_channel_before_opset_13(opset):
     # DequantizeLinear has an axis since opset 13.
-    g = Integers()
-    scales = np.linspace(0.001, 0.002, 8)
-    weights = [g.random_integers(8, 3, 1, 1), *g.parameters(scales, np.zeros(8, np.int8))]
-    result = g.parameters(0.05, ABOVE_ZERO)
-    y = g.op("QLinearConv", [*g.quantize("x"), *weights, *result], "conv")
-    model = g.proto({"x": ["N", 3, 4, 4]}, g.dequantize(y, result), 4, opset=opset)
+    stored = np.random.default_rng(0).integers(-128, 128, (8, 3, 1, 1)).astype(np.int8)
+    scales = {"k": np.linspace(0.001, 0.002, 8, dtype=np.float32), "o": np.zeros(8, np.int8)}
+    body = "[conv] node = QLinearConv (q, s, z, w, k, o, s, z) y = DequantizeLinear (node, s, z)"
+    model = integers(body, "float[N, 3, 4, 4] x", w=stored, opset=opset, **scales)
     for node in model.graph.node if opset == 12 else ():
         node.name = ""  # as other tools write them
     expanded = to_proto(expand_static(load_model(model).graph_model, "model"))
@@ -213,20 +205,13 @@ def test_one_scale_per_channel_before_opset_13(opset):
 
 
 def test_mixed_models_keep_their_dynamic_nodes_float():
-    g = Integers()
-    pair = g.quantize("x", 0.05, np.int8(0))
-    weights = [g.random_integers(4, 4, 3, 3), *g.parameters(0.01, np.int8(0))]
-    operands = [g.dequantize(pair[0], pair[1:]), g.dequantize(weights[0], weights[1:])]
-    y = g.op("Conv", operands, "static", kernel_shape=(3, 3))
-    g.nodes.append(helper.make_node("DynamicQuantizeLinear", [y], ["q", "s", "z"], name="dynamic"))
-    y = g.op(
-        "Cast",
-        [g.op("ConvInteger", ["q", g.random_integers(4, 4, 1, 1, dtype=np.uint8), "z"], "integer")],
-        "c",
-        to=1,
-    )
-    y = g.op("Mul", [y, g.op("Mul", ["s", g.constant(np.float32(0.01))], "scales")], "scaled")
-    model = load_model(g.proto({"x": ["N", 4, 8, 8]}, y, 4))
+    random = np.random.default_rng(0)
+    weights = {"w": random.integers(-128, 128, (4, 4, 3, 3)).astype(np.int8)}
+    weights["u"] = random.integers(0, 256, (4, 4, 1, 1)).astype(np.uint8)
+    body = """d = DequantizeLinear (q, s, z) v = DequantizeLinear (w, k, z)
+        [static] f = Conv <kernel_shape = [3, 3]> (d, v) r, c, o = DynamicQuantizeLinear (f)
+        [integer] i = ConvInteger (r, u, o) j = Cast <to = 1> (i) scales = Mul (c, k) y = Mul (j, scales)"""
+    model = load_model(integers(body, z=np.int8(0), k=np.float32(0.01), **weights))
     found = lint(model)
     assert [(f.rule, f.node) for f in found] == [("dynamic-scale", "integer")]
     assert found[0].message.endswith("for INT8, quantize the float model that it was made from")
@@ -235,10 +220,8 @@ def test_mixed_models_keep_their_dynamic_nodes_float():
 
 
 def test_obstacles_are_told_of_the_operator_that_has_them(tmp_path, capsys):
-    g = Integers()
-    result = g.parameters(0.05)
-    y = g.op("QLinearGlobalAveragePool", [*g.quantize("x"), *result], "pool", channels_last=1, **MICROSOFT)
-    model = g.proto({"x": ["N", 4, 8, 8]}, g.dequantize(y, result), 4)
+    body = "[pool] n = com.microsoft.QLinearGlobalAveragePool <channels_last = 1> (q, s, z, s, z)"
+    model = integers(body + " y = DequantizeLinear (n, s, z)")
     found = {(finding.rule, finding.node) for finding in lint(load_model(model)) if not finding.mendable}
     assert ("integer-operator", "pool") in found
     path = save_model(load_model(model).graph_model, tmp_path / "last.onnx")
@@ -249,38 +232,31 @@ def test_obstacles_are_told_of_the_operator_that_has_them(tmp_path, capsys):
 
 
 def test_operators_between_different_scales_are_told():
-    g = Integers()
-    result, others = g.parameters(0.05), g.parameters(0.06)
-    y = g.op("QLinearSigmoid", [*g.quantize("x"), *result], "first", **MICROSOFT)
-    y = g.op("QLinearSigmoid", [y, *others, *result], "second", **MICROSOFT)
-    model = load_model(g.proto({"x": ["N", 4]}, g.dequantize(y, result), 2))
+    body = """[first] a = com.microsoft.QLinearSigmoid (q, s, z, s, z)
+        [second] b = com.microsoft.QLinearSigmoid (a, t, z, s, z) y = DequantizeLinear (b, s, z)"""
+    model = load_model(integers(body, t=np.float32(0.06)))
     found = [finding for finding in lint(model) if not finding.mendable]
     assert [(finding.rule, finding.node) for finding in found] == [("integer-operator", "second")]
-    with pytest.raises(ModelError, match="its scale or zero point is not that of 'first_out_quantize'"):
+    with pytest.raises(ModelError, match="its scale or zero point is not that of 'a_quantize'"):
         mend(model)
 
 
 @pytest.mark.parametrize("zero", [ABOVE_ZERO, np.int8(0), np.int8(7)])
 def test_outputs_of_integers_stay_integers(zero):
-    g = Integers()
-    result = g.parameters(0.01, zero)
-    y = g.op("QLinearSigmoid", [*g.quantize("x", 0.05, zero), *result], "node", **MICROSOFT)
-    element = TensorProto.INT8 if zero.dtype == np.int8 else TensorProto.UINT8
-    source = g.proto({"x": ["N", 4]}, y, 2, dtype=element)
+    body = "[node] y = com.microsoft.QLinearSigmoid (q, s, z, t, z)"
+    source = integers(body, output=f"{zero.dtype}[o0, o1, o2, o3] y", z=zero, t=np.float32(0.01))
     mended = mend(load_model(source))
     assert "QuantizeLinear" in operators(to_proto(mended.graph_model)) or zero != 0
-    x = np.random.default_rng(0).uniform(-9, 9, (16, 4)).astype(np.float32)
+    x = np.random.default_rng(0).uniform(-9, 9, (2, 4, 8, 8)).astype(np.float32)
     wanted, found = (run(model, x=x).astype(int) for model in (source, to_proto(mended.graph_model)))
     assert np.abs(wanted - found).max() <= 1 and (wanted == found).mean() > 0.8
 
 
 def test_a_model_without_weighted_nodes_keeps_the_ends_of_its_pairs():
-    g = Integers()
-    result = g.parameters(0.05)
-    y = g.op("QLinearSigmoid", [*g.quantize("x"), *result], "node", **MICROSOFT)
+    body = "[node] n = com.microsoft.QLinearSigmoid (q, s, z, s, z) y = DequantizeLinear (n, s, z)"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        mended = mend(load_model(g.proto({"x": ["N", 4]}, g.dequantize(y, result), 2)))
+        mended = mend(load_model(integers(body)))
     assert mended.quantized_nodes == ()
     # What comes out of the Sigmoid is within its pair's ends, 100 to -120 steps.
     assert operators(to_proto(mended.graph_model)) == [

@@ -6,7 +6,7 @@ import pytest
 from calibrators.errors import ModelError, TableError
 from calibrators.tables.formats import ncnn
 from calibrators.tables.table import CalibrationTable
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import normal, parsed
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 from trtint8.interop.migrate import migrate, plan_migration, read_ncnn_table, render_ncnn_table
@@ -14,16 +14,16 @@ from trtint8.interop.unquantize import extract_table
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 
+LEFT = "[first] first_out = Conv (x, w) relu_out = Relu (first_out)"
+IMAGES = "float[N, 4, 8, 8] x"
+
 
 @pytest.fixture(scope="module")
 def prepared():
     """A convolution, a Relu and a MaxPool, which has the range of the Relu, and a convolution."""
-    g = Shaped(quantized=False)
-    first = g.op("Relu", [g.op("Conv", ["x", g.weights(4, 4, 1, 1)], "first")], "relu")
-    pool = g.op("MaxPool", [first], "pool", kernel_shape=[2, 2])
-    return prepare(
-        load_model(g.model({"x": ["N", 4, 8, 8]}, g.op("Conv", [pool, g.weights(4, 4, 1, 1)], "second")))
-    )
+    body = f"{LEFT} pool_out = MaxPool <kernel_shape = [2, 2]> (relu_out) [second] y = Conv (pool_out, v)"
+    weights = {"w": normal(4, 4, 1, 1) / 10, "v": normal(4, 4, 1, 1, seed=1) / 10}
+    return prepare(load_model(parsed(IMAGES, "float[] y", body, **weights)))
 
 
 def test_every_range_is_used(prepared, tmp_path):
@@ -100,14 +100,13 @@ def test_what_follows_from_nothing_is_unsolved(cache, placement):
 
 
 def test_scales_that_a_concatenation_makes_equal_are_told():
-    g = Shaped()
-    left = g.op("Relu", [g.op("Conv", ["x", g.weights(4, 4, 1, 1)], "a")], "left")
-    joined = g.op("Concat", [left, "x"], "joined", axis=1)
-    model = g.model({"x": ["N", 4, 8, 8]}, g.op("Conv", [joined, g.weights(4, 8, 1, 1)], "b"))
+    body = f"{LEFT} joined = Concat <axis = 1> (relu_out, x) [second] y = Conv (joined, v)"
+    weights = {"w": normal(4, 4, 1, 1) / 10, "v": normal(4, 8, 1, 1, seed=1) / 10}
+    model = parsed(IMAGES, "float[] y", body, **weights)
     found = place(prepare(load_model(model)).graph_model)
-    plan = plan_migration(found, {"x": 1.0, left: 4.0, joined: 4.0})
+    plan = plan_migration(found, {"x": 1.0, "relu_out": 4.0, "joined": 4.0})
     assert plan.widened == {"x": 4.0}
-    rounded = plan_migration(found, {"x": 4.0 * (1 - 2**-23), left: 4.0, joined: 4.0})
+    rounded = plan_migration(found, {"x": 4.0 * (1 - 2**-23), "relu_out": 4.0, "joined": 4.0})
     assert rounded.widened == {}
 
 
@@ -121,12 +120,10 @@ Convolution second 1 1 first_out second_out 0=4
 
 @pytest.fixture
 def model(tmp_path):
-    g = Shaped()
     first = np.zeros((2, 4, 3, 3), np.float32)
     first[0, 0, 0, 0], first[1, 3, 2, 2] = -0.5, 2.0
-    second = np.full((3, 2, 1, 1), 0.25, np.float32)
-    out = g.op("Conv", ["x", g.constant(first)], "first", pads=[1] * 4)
-    built = g.model({"x": ["N", 4, 8, 8]}, g.op("Conv", [out, g.constant(second)], "second"))
+    body = "[first] first_out = Conv <pads = [1, 1, 1, 1]> (x, w) [second] y = Conv (first_out, v)"
+    built = parsed(IMAGES, "float[] y", body, w=first, v=np.full((3, 2, 1, 1), 0.25, np.float32))
     path = tmp_path / "model.onnx"
     path.write_bytes(built.SerializeToString())
     return path

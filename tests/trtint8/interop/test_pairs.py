@@ -3,11 +3,9 @@
 import numpy as np
 import onnx_ir as ir
 import pytest
-from onnx import TensorProto
 
 from calibrators.errors import ModelError
-from tests.trtint8.integer_models import Integers
-from tests.trtint8.interop.pairs_by_hand import Pairs
+from tests.trtint8.interop.pairs_by_hand import model_of
 from trtint8.interop.pairs import (
     dequantizer_behind,
     float_values,
@@ -16,54 +14,32 @@ from trtint8.interop.pairs import (
     weight_grid,
 )
 from trtint8.interop.pairs import parameters as grids_parameters
-from trtint8.models.model import load_model
-
-
-def value(array):
-    return None if array is None else ir.Value(name="c", const_value=ir.tensor(np.asarray(array)))
-
-
-def graph_of(make):
-    g = Integers()
-    return ir.from_proto(g.proto({"x": ["N", 4]}, make(g), 2))
-
-
-def pair_without_zero_points(**attributes):
-    node = ir.Node("", "QuantizeLinear", [ir.Value(name="x"), value(np.float32(0.5))], name="q")
-    for name, number in attributes.items():
-        node.attributes.add(ir.AttrInt64(name, number))
-    return node, ir.Node("", "DequantizeLinear", [node.outputs[0], node.inputs[1]], name="dq")
 
 
 @pytest.mark.parametrize(
-    ("attributes", "wanted"),
-    [({}, ir.DataType.UINT8), ({"output_dtype": TensorProto.INT8}, ir.DataType.INT8)],
+    ("body", "wanted"),
+    [
+        ("q = QuantizeLinear (x, s) d = DequantizeLinear (q, s)", ir.DataType.UINT8),
+        ("q = QuantizeLinear <output_dtype = 3> (x, s) d = DequantizeLinear (q, s)", ir.DataType.INT8),
+        ("d = Pair (x, s, z)", ir.DataType.UINT8),
+        ("d = Pair (x, s)", ir.DataType.INT8),
+    ],
 )
-def test_the_type_of_a_pair_without_zero_points(attributes, wanted):
-    assert [quantized_type(node) for node in pair_without_zero_points(**attributes)] == [wanted] * 2
-
-
-def test_the_type_of_a_pair_is_that_of_its_zero_point():
-    model = graph_of(lambda g: g.dequantize((made := g.quantize("x", 0.5))[0], made[1:]))
-    assert [quantized_type(node) for node in model.graph] == [ir.DataType.UINT8] * 2
+def test_the_type_of_a_pair_is_that_of_its_zero_point_or_its_attribute(body, wanted):
+    graph = model_of(body, opset=21, z=np.uint8(0)).graph_model.graph
+    assert [quantized_type(node) for node in graph] == [wanted] * 2
 
 
 def test_the_dequantizer_behind_transposes():
-    g = Pairs()
-    weights = g.stored(np.ones((2, 3, 4), np.int8))
-    once = g.op("Transpose", [weights], "once", perm=[1, 2, 0])
-    twice = g.op("Transpose", [once], "twice", perm=[0, 2, 1])
-    back = g.op("Transpose", [weights], "back")
-    flat = g.constant(np.array([-1]))
-    parts = [g.op("Reshape", [name, flat], f"flat_{name}") for name in (weights, twice, back)]
-    y = g.op("Concat", parts, "y", axis=0)
-    graph = load_model(g.model({"x": [1]}, y)).graph_model.graph
+    body = """v = Stored (w, s) once = Transpose <perm = [1, 2, 0]> (v) back = Transpose (v)
+        twice = Transpose <perm = [0, 2, 1]> (once) y = Concat <axis = 0> (v, twice, back)"""
+    graph = model_of(body, "float[1] x", w=np.ones((2, 2, 2), np.int8)).graph_model.graph
     values = {value.name: value for node in graph for value in node.outputs}
-    node, axes = dequantizer_behind(values["w_out"])
-    assert (node.name, axes) == ("w", None)
-    node, axes = dequantizer_behind(values["twice_out"])
-    assert (node.name, axes) == ("w", (1, 0, 2))
-    assert dequantizer_behind(values["back_out"]) is None
+    node, axes = dequantizer_behind(values["v"])
+    assert (node.name, axes) == ("v", None)
+    node, axes = dequantizer_behind(values["twice"])
+    assert (node.name, axes) == ("v", (1, 0, 2))
+    assert dequantizer_behind(values["back"]) is None
     assert dequantizer_behind(graph.inputs[0]) is None
     assert dequantizer_behind(None) is None
 
@@ -83,35 +59,26 @@ def values(array):
 
 
 @pytest.mark.parametrize(
-    ("scale", "zero", "low", "high", "fits", "amax"),
+    ("node", "low", "high", "fits", "amax"),
     [
-        (0.5, np.int8(0), -128, 127, True, 63.5),
-        (0.5, np.uint8(128), -128, 127, True, 63.5),
-        (0.5, np.uint8(0), 0, 255, False, 127.5),
-        (0.5, np.int8(28), -156, 99, False, 78),
-        (-0.5, np.int8(0), -127, 128, False, 64),
-        (0.5, np.int16(0), -32768, 32767, False, 16384),
+        (quantizer(0.5, np.int8(0)), -128, 127, True, 63.5),
+        (quantizer(0.5, np.uint8(128)), -128, 127, True, 63.5),
+        (quantizer(0.5, np.uint8(0)), 0, 255, False, 127.5),
+        (quantizer(0.5, np.int8(28)), -156, 99, False, 78),
+        (quantizer(-0.5, np.int8(0)), -127, 128, False, 64),
+        (quantizer(0.5, np.int16(0)), -32768, 32767, False, 16384),
+        # Without a zero point the type is that of the attribute.
+        (quantizer(0.5), 0, 255, False, 127.5),
+        (quantizer(0.5, output_dtype=int(ir.DataType.INT8)), -128, 127, True, 63.5),
+        (quantizer(0.5, output_dtype=int(ir.DataType.INT4)), -8, 7, True, 63.5),
+        (quantizer(0.5, output_dtype=int(ir.DataType.UINT16)), 0, 65535, False, 32767.5),
     ],
 )
-def test_zero_points_and_types_are_ends(scale, zero, low, high, fits, amax):
-    grid = grid_of(quantizer(scale, zero))
-    assert (values(grid.scale), values(grid.low), values(grid.high)) == ([abs(scale)], [low], [high])
+def test_zero_points_and_types_are_ends(node, low, high, fits, amax):
+    grid = grid_of(node)
+    assert (values(grid.scale), values(grid.low), values(grid.high)) == ([0.5], [low], [high])
     assert grid.fits is fits and grid.amax == amax
-    assert [values(end) for end in grid.ends] == [[low * abs(scale)], [high * abs(scale)]]
-
-
-@pytest.mark.parametrize(
-    ("attributes", "ends"),
-    [
-        ({}, (0, 255)),
-        ({"output_dtype": int(ir.DataType.INT8)}, (-128, 127)),
-        ({"output_dtype": int(ir.DataType.INT4)}, (-8, 7)),
-        ({"output_dtype": int(ir.DataType.UINT16)}, (0, 65535)),
-    ],
-)
-def test_a_quantizer_without_a_zero_point_has_the_type_of_its_attribute(attributes, ends):
-    grid = grid_of(quantizer(0.5, **attributes))
-    assert (int(grid.low[0]), int(grid.high[0])) == ends
+    assert [values(end) for end in grid.ends] == [[low * 0.5], [high * 0.5]]
 
 
 def test_channels_with_the_same_steps_are_one():

@@ -12,8 +12,7 @@ from calibrators.errors import ModelError
 from calibrators.tables.table import CalibrationTable
 from tests.behaviour.models import CASES
 from tests.trtint8.integer_models import operators, run
-from tests.trtint8.interop.pairs_by_hand import Pairs, model_of
-from tests.trtint8.onnx_models import Graph, Shaped
+from tests.trtint8.interop.pairs_by_hand import CONV, LAYER, model_of, proto_of
 from trtint8 import calibrate, quantize
 from trtint8.data import DEMO_MODEL
 from trtint8.interop.unquantize import (
@@ -22,7 +21,6 @@ from trtint8.interop.unquantize import (
     as_float_model,
     extract_table,
     move_behind_activations,
-    quantized_nodes,
     unquantize,
 )
 from trtint8.models.model import load_model, prepare
@@ -31,65 +29,35 @@ from trtint8.quantization.quantize import QuantizeOptions, quantized_model
 from trtint8.quantization.targets import TARGETS
 
 
-def unquantized(g, output):
+def unquantized(source):
     """A model whose pairs are in TensorRT's form, and what became of them."""
-    model = model_of(g, output).graph_model.clone()
+    model = load_model(source).graph_model.clone()
     said = unquantize(model)
     made = to_proto(model)
-    onnx.checker.check_model(made)
+    onnx.checker.check_model(made, full_check=True)
     return made, said
 
 
 def test_names_that_the_model_has_already_are_not_given_again():
-    g = Pairs()
-    conv = g.conv(g.quantize("x"))
-    bounds = g.quantize(conv, 6 / 255, np.uint8(0), name="y")
-    proto = g.model({"x": ["N", 4, 8, 8]}, bounds)
-    for taken in ("conv_w_out_float", "conv_out_clip", "conv_out_clip_1_low"):
+    proto = proto_of(CONV + " y = Pair (conv, t)", t=6 / 255, y_z=np.uint8(0))
+    for taken in ("v_float", "conv_clip", "conv_clip_1_low"):
         proto.graph.initializer.append(helper.make_tensor(taken, TensorProto.FLOAT, [1], [0.0]))
         output = f"{taken}_read"
         proto.graph.node.append(helper.make_node("Neg", [taken], [output], name=output))
         proto.graph.output.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, [1]))
-    model = load_model(proto).graph_model.clone()
-    unquantize(model)
-    made = to_proto(model)
-    onnx.checker.check_model(made)
-    (conv,) = (node for node in made.graph.node if node.op_type == "Conv")
-    (clip,) = (node for node in made.graph.node if node.op_type == "Clip")
-    assert conv.input[1] == "conv_w_out_float_1"
-    assert list(clip.input[1:]) == ["conv_out_clip_1_low_1", "conv_out_clip_1_high"]
+    nodes = {node.op_type: node for node in unquantized(proto)[0].graph.node}
+    assert nodes["Conv"].input[1] == "v_float_1"
+    assert list(nodes["Clip"].input[1:]) == ["conv_clip_1_low_1", "conv_clip_1_high"]
 
 
 def names(values):
     return [value.name for value in values]
 
 
-def unquantized_of(g, first, second):
-    proto = g.model({"x": ["N", 4, 8, 8]}, first)
-    proto.graph.output.append(helper.make_tensor_value_info(second, TensorProto.FLOAT, None))
-    model = load_model(proto).graph_model.clone()
-    said = unquantize(model)
-    onnx.checker.check_model(to_proto(model))
-    return to_proto(model), said
-
-
 def test_integers_that_no_quantizer_makes():
-    g = Pairs()
-    whole = g.op("Cast", ["x"], "cast", to=3)
-    scale, zero = g.constant(np.float32(0.1)), g.constant(np.int8(0))
-    with pytest.raises(ModelError, match="node 'dq' dequantizes 'cast_out', which no QuantizeLinear makes"):
-        unquantized(g, g.op("DequantizeLinear", [whole, scale, zero], "dq"))
-
-
-@pytest.mark.parametrize("axis", [9, -9, 1])
-def test_scales_that_do_not_fit_the_axis_are_refused_by_the_name_of_the_tensor(axis):
-    g = Pairs()
-    weights = g.stored(np.ones((4, 3, 1, 1), np.int8), [0.1, 0.2, 0.3, 0.4], name="w", axis=axis)
-    model = model_of(g, g.conv(g.quantize("x"), weights)).graph_model.clone()
-    with pytest.raises(
-        ModelError, match=rf"4 scales along axis {axis}, .* tensor '\w+' of shape \[4, 3, 1, 1\]"
-    ):
-        unquantize(model)
+    model = proto_of("c = Cast <to = 3> (x) d = DequantizeLinear (c, s, z)" + LAYER, z=np.int8(0))
+    with pytest.raises(ModelError, match="node 'd' dequantizes 'c', which no QuantizeLinear makes"):
+        unquantized(model)
 
 
 PAIR = ["QuantizeLinear", "DequantizeLinear"]
@@ -100,70 +68,33 @@ def constants(model):
 
 
 def test_a_pair_in_tensorrts_form_stays_as_it_is_and_weights_become_their_values():
-    g = Pairs()
-    weights = g.stored(np.full((4, 4, 1, 1), 3, np.int8), 0.25, name="w")
-    model, said = unquantized(g, g.conv(g.quantize("x", 0.5), weights))
+    model, said = unquantized(proto_of(CONV, w=np.full((4, 4, 1, 1), 3, np.int8), s=0.25))
     assert operators(model) == [*PAIR, "Conv"]
-    conv = model.graph.node[-1]
-    assert list(conv.input) == ["q_dq_out", "w_out_float"]
-    assert (constants(model)["w_out_float"] == 0.75).all()
+    assert list(model.graph.node[-1].input) == ["d", "v_float"]
+    assert (constants(model)["v_float"] == 0.75).all()
     assert said.ranges == said.lost == {} and said.restored == []
 
 
-def weights_of(**pair):
-    g = Pairs()
-    weights = g.quantize(g.constant(np.float32([[-2, -0.6, 0.26], [0.6, 1, 3]])), name="w", **pair)
-    product = g.op("MatMul", [g.quantize("x"), weights], "product")
-    graph_model = load_model(g.model({"x": ["N", 2]}, product)).graph_model.clone()
-    unquantize(graph_model)
-    return constants(to_proto(graph_model))["w_dq_out_float"].tolist()
+FLOATS = [[-2, -0.6, 0.26], [0.6, 1, 3]]
 
 
 @pytest.mark.parametrize(
-    ("scale", "zero", "wanted"),
+    ("floats", "scale", "zero", "wanted"),
     [
-        (0.5, np.int8(0), [[-2, -0.5, 0.5], [0.5, 1, 3]]),
-        (0.01, np.int8(0), [[-1.28, -0.6, 0.26], [0.6, 1, 1.27]]),
-        (0.01, np.uint8(128), [[-1.28, -0.6, 0.26], [0.6, 1, 1.27]]),
-        (0.01, np.int8(27), [[-1.55, -0.6, 0.26], [0.6, 1, 1]]),
-        (0.25, np.uint8(0), [[0, 0, 0.25], [0.5, 1, 3]]),
-        ([1, 0.1, 2], np.int8(0), [[-2, -0.6, 0], [1, 1, 4]]),
+        (FLOATS, 0.5, np.int8(0), [[-2, -0.5, 0.5], [0.5, 1, 3]]),
+        (FLOATS, 0.01, np.int8(0), [[-1.28, -0.6, 0.26], [0.6, 1, 1.27]]),
+        (FLOATS, 0.01, np.uint8(128), [[-1.28, -0.6, 0.26], [0.6, 1, 1.27]]),
+        (FLOATS, 0.01, np.int8(27), [[-1.55, -0.6, 0.26], [0.6, 1, 1]]),
+        (FLOATS, 0.25, np.uint8(0), [[0, 0, 0.25], [0.5, 1, 3]]),
+        (FLOATS, [1, 0.1, 2], np.int8(0), [[-2, -0.6, 0], [1, 1, 4]]),
+        ([[1, 0], [2, 0]], [1, 0], np.int8(0), [[1, 0], [2, 0]]),  # a pruned channel may have any scale
     ],
 )
-def test_float_weights_become_what_their_pair_represents(scale, zero, wanted):
-    found = weights_of(scale=scale, zero=zero, axis=1)
+def test_float_weights_become_what_their_pair_represents(floats, scale, zero, wanted):
+    body = "d = Pair (x, s) v = Pair <axis = 1> (f, t) product = MatMul (d, v)"
+    model, _ = unquantized(proto_of(body, "float[N, 2] x", f=floats, t=scale, v_z=zero))
+    found = constants(model)[model.graph.node[-1].input[1]]
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
-
-
-def test_a_pruned_channel_may_have_any_scale():
-    g = Pairs()
-    values = np.float32([[1, 0], [2, 0]])
-    weights = g.quantize(g.constant(values), [1, 0], name="w", axis=1)
-    model = load_model(g.model({"x": ["N", 2]}, g.op("MatMul", [g.quantize("x"), weights], "p")))
-    graph_model = model.graph_model.clone()
-    unquantize(graph_model)
-    stored = constants(to_proto(graph_model))
-    (weights,) = (stored[name] for name in to_proto(graph_model).graph.node[-1].input if name in stored)
-    assert (weights == values).all()
-
-
-def test_a_weighted_node_without_pairs_was_float():
-    g = Pairs()
-    first = g.conv(g.quantize("x"), name="first")
-    out = g.op("Conv", [first, g.weights(4, 4, 1, 1)], "second")
-    assert quantized_nodes(model_of(g, out).graph_model) == ("first",)
-
-
-def pair_of(scale, zero, before=None, after=None):
-    """A pair behind a convolution, or behind what follows one, and a Sigmoid, which reads it in float."""
-    g = Pairs()
-    x = g.conv(g.quantize("x"), name="first")
-    x = g.op(before, [x], "before") if before else x
-    model, said = unquantized(g, g.op("Sigmoid", [g.quantize(x, scale, zero, name="y")], "last"))
-    found = [node for node in model.graph.node if node.op_type in ("Clip", "Relu") and node.name != "before"]
-    ends = [float(constants(model)[name]) for node in found for name in node.input[1:] if name]
-    pairs = operators(model).count("QuantizeLinear") - 1
-    return [node.op_type for node in found], ends, pairs, said
 
 
 @pytest.mark.parametrize(
@@ -182,33 +113,30 @@ def pair_of(scale, zero, before=None, after=None):
     ],
 )
 def test_what_becomes_of_a_pair(scale, zero, before, restored, ends, pairs):
-    found = pair_of(scale, zero, before)
-    assert found[0] == restored and found[2] == pairs
-    assert found[1] == pytest.approx(ends, rel=1e-6)
-    assert list(found[3].lost) == (["y_q"] if not pairs else [])
-
-
-def clipped(low, high, before=None):
-    """A pair with a Clip of its integers, as float movement leaves it: pairs on either side of a Clip."""
-    g = Pairs()
-    x = g.conv(g.quantize("x"), name="first")
-    x = g.op(before, [x], "before") if before else x
-    x = g.quantize(x, 0.1, name="one")
-    ends = [g.constant(np.float32(end)) for end in (low, high)]
-    x = g.quantize(g.op("Clip", [x, *ends], "clip"), 0.1, name="two")
-    return operators(unquantized(g, g.conv(x, name="second"))[0])
+    """Behind a convolution, or behind what follows one, and before a Sigmoid, which reads it in float."""
+    body = f"before = {before} (conv) y = Pair (before, t)" if before else "y = Pair (conv, t)"
+    model, said = unquantized(proto_of(f"{CONV} {body} last = Sigmoid (y)", opset=21, t=scale, y_z=zero))
+    found = [node for node in model.graph.node if node.op_type in ("Clip", "Relu") and node.name != "before"]
+    assert [node.op_type for node in found] == restored
+    kept = [float(constants(model)[name]) for node in found for name in node.input[1:] if name]
+    assert kept == pytest.approx(ends, rel=1e-6)
+    assert operators(model).count("QuantizeLinear") - 1 == pairs
+    assert list(said.lost) == (["y_q"] if not pairs else [])
 
 
 def test_a_pair_whose_steps_are_repeated_behind_a_clip_is_left_out():
-    assert clipped(-1, 2) == [*PAIR, "Conv", "Clip", *PAIR, "Conv"]
+    """As float movement leaves it: pairs on either side of a Clip."""
+    body = f"""{CONV} one = Pair (conv, s) clip = Clip (one, low, high) two = Pair (clip, s) u = Stored (w, s)
+        second = Conv <kernel_shape = [1, 1]> (two, u)"""
+    left_out, kept = (operators(unquantized(proto_of(body, low=-1.0, high=one))[0]) for one in (2.0, 2.03))
+    assert left_out == [*PAIR, "Conv", "Clip", *PAIR, "Conv"]
     # The Clip would give out what is between two steps.
-    assert clipped(-1, 2.03) == [*PAIR, "Conv", *PAIR, "Clip", *PAIR, "Conv"]
+    assert kept == [*PAIR, "Conv", *PAIR, "Clip", *PAIR, "Conv"]
 
 
 def test_ends_of_one_scale_per_channel_are_kept():
-    g = Pairs()
-    pair = g.quantize("x", [0.1, 0.2, 0.3, 0.4], name="many", axis=1)
-    model, said = unquantized(g, g.op("Sigmoid", [pair], "last"))
+    body = "many = Pair <axis = 1> (x, p) last = Sigmoid (many)"
+    model, said = unquantized(proto_of(body, p=[0.1, 0.2, 0.3, 0.4]))
     assert operators(model) == ["Max", "Min", "Sigmoid"]
     low, high = (constants(model)[node.input[1]] for node in model.graph.node[:2])
     np.testing.assert_allclose(low.reshape(-1), [-12.8, -25.6, -38.4, -51.2], rtol=1e-6)
@@ -217,42 +145,24 @@ def test_ends_of_one_scale_per_channel_are_kept():
 
 
 def test_a_pair_moves_behind_the_relu_that_reads_it():
-    g = Pairs()
-    x = g.quantize(g.conv(g.quantize("x"), name="first"), 0.2, name="mid")
-    model = model_of(g, g.conv(g.op("Relu", [x], "relu"), name="second")).graph_model.clone()
+    body = f"""{CONV} mid = Pair (conv, s) relu = Relu (mid) u = Stored (w, s)
+        second = Conv <kernel_shape = [1, 1]> (relu, u)"""
+    model = model_of(body).graph_model.clone()
     move_behind_activations(model)
     made = to_proto(model)
     onnx.checker.check_model(made)
-    assert [node.name for node in made.graph.node if node.op_type not in ("DequantizeLinear",)] == [
-        "q_q",
-        "first",
-        "relu",
-        "mid_q",
-        "second",
-    ]
-
-
-def edges(zero, scale=0.05):
-    """A convolution between integers that the caller gives and gets."""
-    g = Pairs()
-    point = g.constant(zero)
-    x = g.op("DequantizeLinear", ["x", g.constant(np.float32(scale)), point], "in")
-    out = g.op("QuantizeLinear", [g.conv(x), g.constant(np.float32(0.3)), point], "out")
-    proto = g.model({"x": ["N", 4, 8, 8]}, out)
-    for value in (*proto.graph.input, *proto.graph.output):
-        value.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(zero.dtype)
-    return proto
+    left = [node.name for node in made.graph.node if node.op_type != "DequantizeLinear"]
+    assert left == ["d_q", "conv", "relu", "mid_q", "second"]
 
 
 @pytest.mark.parametrize(
     ("zero", "lost"), [(np.int8(0), False), (np.uint8(128), False), (np.int8(3), True), (np.uint8(0), True)]
 )
 def test_integers_at_the_edges_of_the_model_stay(zero, lost):
-    proto = edges(zero)
-    model = load_model(proto).graph_model.clone()
-    said = unquantize(model)
-    made = to_proto(model)
-    onnx.checker.check_model(made, full_check=True)
+    body = f"d = DequantizeLinear (x, t, z) {LAYER} out = QuantizeLinear (conv, u, z)"
+    proto = proto_of(body, f"{zero.dtype}[N, 4, 8, 8] x", t=0.05, u=0.3, z=zero)
+    proto.graph.output[0].type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(zero.dtype)
+    made, said = unquantized(proto)
     if zero.dtype == np.int8 and not zero:
         assert operators(made) == ["DequantizeLinear", "Conv", "QuantizeLinear"]
     else:
@@ -265,19 +175,16 @@ def test_integers_at_the_edges_of_the_model_stay(zero, lost):
 
 
 def test_outputs_keep_their_names():
-    g = Pairs()
-    x = g.quantize("x", 0.5)
-    model, _ = unquantized_of(g, g.conv(x), x)
+    last = CONV + " last = Pair (conv, t)"
+    options = {"t": 0.5, "last_z": np.uint8(7)}
+    model, _ = unquantized(proto_of(CONV, outputs=["d"]))
     assert names(model.graph.input) == ["x"]
-    assert names(model.graph.output) == ["conv_out", "q_dq_out"]
-    g = Pairs()
-    out = g.conv(g.quantize("x"))
-    model, _ = unquantized_of(g, out, g.quantize(out, 0.5, np.uint8(7), name="last"))
-    assert names(model.graph.output) == ["conv_out", "last_dq_out"]
-    g = Pairs()
-    model, said = unquantized(g, g.quantize(g.conv(g.quantize("x")), 0.5, np.uint8(7), name="last"))
-    assert names(model.graph.output) == ["last_dq_out"]
-    assert said.ranges == {"last_dq_out": 124}
+    assert names(model.graph.output) == ["conv", "d"]
+    model, _ = unquantized(proto_of(last, outputs=["conv"], **options))
+    assert names(model.graph.output) == ["last", "conv"]
+    model, said = unquantized(proto_of(last, **options))
+    assert names(model.graph.output) == ["last"]
+    assert said.ranges == {"last": 124}
 
 
 def test_every_scale_makes_the_round_trip(cache):
@@ -289,187 +196,99 @@ def test_every_scale_makes_the_round_trip(cache):
         assert back.scale(name) == table.scale(name)
 
 
-def test_a_model_with_two_ranges_for_one_tensor():
-    g = Shaped()
-    outs = []
-    for index, scale in enumerate((0.1, 0.2)):
-        pair = [g.constant(np.float32(scale)), g.constant(np.int8(0))]
-        quantized = g.op("QuantizeLinear", ["x", *pair], f"q{index}")
-        outs.append(g.op("DequantizeLinear", [quantized, *pair], f"d{index}"))
-    model = g.model({"x": ["N", 4]}, g.op("Add", outs, "add"))
-    with pytest.raises(
-        ModelError, match=r"tensor 'x' of 'model' is quantized with two ranges, up to 12\.7 and"
-    ):
-        extract_table(load_model(model))
-
-
 def test_scales_of_activations_in_the_graphs_order():
-    g = Pairs()
-    first = g.conv(g.quantize("x", 0.5), name="first")
-    model = model_of(g, g.conv(g.quantize(first, 0.25, name="mid"), name="second"))
-    table = extract_table(model)
-    assert list(table.amax.items()) == [("x", 63.5), (first, 31.75)]
+    body = (
+        "d = Pair (x, t) v = Stored (w, s) first = Conv <kernel_shape = [1, 1]> (d, v) mid = Pair (first, u)"
+    )
+    table = extract_table(model_of(body, t=0.5, u=0.25))
+    assert list(table.amax.items()) == [("x", 63.5), ("first", 31.75)]
     assert table.scale("x") == np.float32(0.5)
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("body", "words"),
     [
-        ({"scale": [0.1, 0.2, 0.3, 0.4], "axis": 1}, "tensor 'x' has 4 scales"),
-        ({"scale": -0.5}, "one positive scale"),
-        ({"scale": np.inf}, "one positive scale"),
+        ("d = Pair <axis = 1> (x, p)", "tensor 'x' has 4 scales"),
+        ("d = Pair (x, negative)", "one positive scale"),
+        ("d = Pair (x, infinite)", "one positive scale"),
+        (
+            "m = ReduceMax <keepdims = 0> (x) d = Pair (x, m, z)",
+            "the scale of tensor 'x' is computed at run ",
+        ),
+        (
+            "d = Pair (x, s) e = Pair (x, t) sum = Add (d, e)",
+            "'x' of 'model' .* two ranges, up to 12\\.7 and",
+        ),
     ],
 )
-def test_a_scale_that_a_table_cannot_hold(options, words):
-    g = Pairs()
+def test_a_scale_that_a_table_cannot_hold(body, words):
+    scales = {"p": [0.1, 0.2, 0.3, 0.4], "negative": -0.5, "infinite": np.inf, "t": 0.2}
     with pytest.raises(ModelError, match=words):
-        extract_table(model_of(g, g.conv(g.quantize("x", **options))))
-
-
-@pytest.mark.parametrize(
-    ("zero", "wanted"), [(np.uint8(0), 127.5), (np.uint8(128), 63.5), (np.int8(28), 78.0)]
-)
-def test_the_range_of_an_activation_with_a_zero_point(zero, wanted):
-    g = Pairs()
-    assert extract_table(model_of(g, g.conv(g.quantize("x", 0.5, zero)))).amax == {"x": wanted}
+        extract_table(model_of(body, z=np.int8(0), **scales))
 
 
 def test_a_scale_that_nodes_make_of_constants():
-    g = Pairs()
-    scale = g.op("Div", [g.constant(np.float32(63.5)), g.constant(np.float32(127))], "div")
-    zero = g.constant(np.int8(0))
-    quantized = g.op("QuantizeLinear", ["x", scale, zero], "q")
-    out = g.conv(g.op("DequantizeLinear", [quantized, scale, zero], "dq"))
-    assert extract_table(model_of(g, out)).amax == {"x": 63.5}
-
-
-def test_a_scale_that_is_computed_at_run_time():
-    g = Pairs()
-    scale = g.op("ReduceMax", ["x"], "max", keepdims=0)
-    quantized = g.op("QuantizeLinear", ["x", scale, g.constant(np.int8(0))], "q")
-    out = g.op("DequantizeLinear", [quantized, scale, g.constant(np.int8(0))], "dq")
-    with pytest.raises(ModelError, match="the scale of tensor 'x' is computed at run time; a table needs a"):
-        extract_table(model_of(g, out))
+    model = model_of("t = Div (a, b) d = Pair (x, t, z)" + LAYER, a=63.5, b=127.0, z=np.int8(0))
+    assert extract_table(model).amax == {"x": 63.5}
 
 
 INFINITY = math.inf
 
+#: What stands between clipped values and the output, to the ends of the output. Pads write zeros; of what is
+#: looked up outside some is zero, and means of all have no zeros.
+BETWEEN = {
+    """p = MaxPool <kernel_shape = [2, 2]> (c) r = Relu (p) n = Clip (p, two, nine)
+    j = Concat <axis = 1> (p, r, n) k = Pad (j, pads) y = GlobalAveragePool (k)""": (-1, 3),
+    "p = Clip (x, two, three) y = GridSample (p, grid)": (0, 3),
+    """p = Clip (x, two, three) y = GridSample <mode = "bicubic"> (p, grid)""": OPEN,
+    "p = Clip (x, two, three) y = ReduceMean (p)": (2, 3),
+    "p = Clip (x, two, three) y = Pad (p, pads)": (0, 3),
+    "p = Clip (x, low, minus) y = AveragePool <kernel_shape = [2, 2], pads = [1, 1, 1, 1]> (p)": (-3, 0),
+    "values, places = TopK (c, number) y = Identity (values)": (-1, 3),
+    "values, places = TopK (c, number) y = Cast <to = 1> (places)": OPEN,
+    "p = ArgMax <axis = 1> (c) y = Cast <to = 1> (p)": OPEN,
+    "g = Sigmoid (x) y = Add (g, several)": (1, 4),
+    "r = Relu (x) y = Mul (r, r)": (0, INFINITY),
+    "r = Relu (x) y = Mul (r, x)": OPEN,
+    """g = Sigmoid (x) y = Resize <mode = "linear"> (g, "", scales)""": (0, 1),
+    """g = Sigmoid (x) y = Resize <mode = "cubic"> (g, "", scales)""": OPEN,
+    """g = Sigmoid (x) y = Resize <extrapolation_value = 9.0,
+    coordinate_transformation_mode = "tf_crop_and_resize"> (g, region, "", sizes)""": OPEN,
+    "y = Pair (x, half, ten)": (-5, 122.5),
+    **{
+        f"y = {operator} (x)": ends
+        for operator, ends in {
+            "Relu": (0, INFINITY),
+            "Sigmoid": (0, 1),
+            "Softmax": (0, 1),
+            "Tanh": (-1, 1),
+            "Hardmax": (0, 1),
+            "Atan": (-math.pi / 2, math.pi / 2),
+            "LogSoftmax": (-INFINITY, 0),
+            "GlobalLpPool": (0, INFINITY),
+            "Dropout": OPEN,
+            "Exp": (0, INFINITY),
+            "Neg": OPEN,
+            "Selu": OPEN,
+        }.items()
+    },
+}
 
-def ends(g, output, **inputs):
-    graph = load_model(g.model(inputs or {"x": ["N", 4, 8, 8]}, output)).graph_model.graph
+
+@pytest.mark.parametrize("body", BETWEEN)
+def test_values_have_ends(body):
+    numbers = {"minus": -1.0, "two": 2.0, "three": 3.0, "nine": 9.0, "low": -3.0, "half": 0.5}
+    arrays = {"scales": [1.0, 1, 2, 2], "region": [0.0, 0, -0.5, -0.5, 1, 1, 1.5, 1.5], "ten": np.uint8(10)}
+    sizes = {"pads": [0, 0, 1, 1, 0, 0, 1, 1], "number": [2], "sizes": [1, 2, 8, 8]}
+    arrays |= {name: np.array(value) for name, value in sizes.items()}
+    arrays["several"] = np.float32([1, 3]).reshape(2, 1, 1, 1)
+    clip = "c = Clip (x, minus, three) "
+    inputs = "float[N, 4, 8, 8] x" + (", float[N, 5, 5, 2] grid" if "grid" in body else "")
+    graph = model_of(clip + body, inputs, **numbers, **arrays).graph_model.graph
     bounds = Bounds()
     for node in graph:
         bounds.follow(node)
-    return bounds[graph.outputs[0]]
-
-
-@pytest.mark.parametrize(
-    ("operator", "wanted"),
-    [
-        ("Relu", (0, INFINITY)),
-        ("Sigmoid", (0, 1)),
-        ("Softmax", (0, 1)),
-        ("Tanh", (-1, 1)),
-        ("Hardmax", (0, 1)),
-        ("Atan", (-math.pi / 2, math.pi / 2)),
-        ("LogSoftmax", (-INFINITY, 0)),
-        ("GlobalLpPool", (0, INFINITY)),
-        ("Dropout", OPEN),
-        ("Exp", (0, INFINITY)),
-        ("Neg", OPEN),
-        ("Selu", OPEN),
-    ],
-)
-def test_functions_have_ends(operator, wanted):
-    g = Graph()
-    assert ends(g, g.op(operator, ["x"], "y")) == wanted
-
-
-def clip(g, source, low, high, name="clip"):
-    return g.op("Clip", [source, g.constant(np.float32(low)), g.constant(np.float32(high))], name)
-
-
-def test_ends_go_through_what_moves_values():
-    g = Graph()
-    x = clip(g, "x", -1, 3)
-    x = g.op("MaxPool", [x], "pool", kernel_shape=[2, 2])
-    x = g.op("Concat", [x, g.op("Relu", [x], "relu"), clip(g, x, 2, 9, "narrow")], "concat", axis=1)
-    x = g.op("Pad", [x, g.constant(np.array([0, 0, 1, 1, 0, 0, 1, 1]))], "pad")
-    assert ends(g, g.op("GlobalAveragePool", [x], "average")) == (-1, 3)
-
-
-def test_what_is_looked_up_outside_is_zero_and_means_of_all_have_no_zeros():
-    grid = {"x": ["N", 4, 8, 8], "grid": ["N", 5, 5, 2]}
-    for attributes, wanted in (({}, (0, 3)), ({"mode": "bicubic"}, OPEN)):
-        g = Graph()
-        sampled = g.op("GridSample", [clip(g, "x", 2, 3), "grid"], "sample", **attributes)
-        assert ends(g, sampled, **grid) == wanted
-    g = Graph()
-    assert ends(g, g.op("ReduceMean", [clip(g, "x", 2, 3)], "mean")) == (2, 3)
-
-
-def test_places_of_the_largest_values_have_no_ends_of_values():
-    g = Graph()
-    x = clip(g, "x", -1, 3)
-    g.nodes.append(helper.make_node("TopK", [x, g.constant(np.array([2]))], ["values", "places"]))
-    assert ends(g, "values") == (-1, 3)
-    g = Graph()
-    x = clip(g, "x", -1, 3)
-    g.nodes.append(helper.make_node("TopK", [x, g.constant(np.array([2]))], ["values", "places"]))
-    assert ends(g, g.op("Cast", ["places"], "y", to=TensorProto.FLOAT)) == OPEN
-
-
-def test_paddings_are_zeros():
-    g = Graph()
-    x = clip(g, "x", 2, 3)
-    assert ends(g, g.op("Pad", [x, g.constant(np.array([0, 0, 1, 1, 0, 0, 1, 1]))], "pad")) == (0, 3)
-    g = Graph()
-    pooled = g.op("AveragePool", [clip(g, "x", -3, -2)], "pool", kernel_shape=[2, 2], pads=[1] * 4)
-    assert ends(g, pooled) == (-3, 0)
-
-
-def test_sums_and_products():
-    g = Graph()
-    x = g.op("Sigmoid", ["x"], "gate")
-    y = g.op("Add", [x, g.constant(np.float32([1, 3]).reshape(2, 1, 1, 1))], "add")
-    assert ends(g, y) == (1, 4)
-    g = Graph()
-    x = g.op("Relu", ["x"], "relu")
-    assert ends(g, g.op("Mul", [x, x], "mul")) == (0, INFINITY)
-    g = Graph()
-    assert ends(g, g.op("Mul", [g.op("Relu", ["x"], "relu"), "x"], "mul")) == OPEN
-
-
-def test_a_cubic_resize_overshoots():
-    for mode, wanted in (("linear", (0, 1)), ("cubic", OPEN)):
-        g = Graph()
-        scales = g.constant(np.float32([1, 1, 2, 2]))
-        assert ends(g, g.op("Resize", [g.op("Sigmoid", ["x"], "s"), "", scales], "r", mode=mode)) == wanted
-
-
-def test_a_resize_may_write_a_number_of_its_own_outside():
-    g = Graph()
-    region = g.constant(np.float32([0, 0, -0.5, -0.5, 1, 1, 1.5, 1.5]))
-    sizes = g.constant(np.array([1, 2, 8, 8]))
-    crop = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 9.0}
-    assert ends(g, g.op("Resize", [g.op("Sigmoid", ["x"], "s"), region, "", sizes], "r", **crop)) == OPEN
-
-
-def test_places_are_no_values():
-    g = Graph()
-    place = g.op("ArgMax", [g.op("Sigmoid", ["x"], "s")], "arg", axis=1)
-    assert ends(g, g.op("Cast", [place], "cast", to=TensorProto.FLOAT)) == OPEN
-
-
-def test_a_pair_has_ends():
-    g = Graph()
-    parameters = [g.constant(np.float32(0.5)), g.constant(np.uint8(10))]
-    q = g.op("QuantizeLinear", ["x", *parameters], "q")
-    assert ends(g, g.op("DequantizeLinear", [q, *parameters], "d")) == (-5, 122.5)
-
-
-def test_constants_and_what_is_left_out():
-    bounds = Bounds()
+    assert bounds[graph.outputs[0]] == BETWEEN[body]
     assert bounds[None] == OPEN
 
 

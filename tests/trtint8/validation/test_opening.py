@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 import trtint8
 from calibrators.errors import CalibrationDataError, ModelError
 from tests.trtint8.integer_models import MICROSOFT, ZERO, Integers
-from tests.trtint8.interop.dynamic_models import Dynamic
+from tests.trtint8.interop.dynamic_models import SCALED, dynamic_model
 from tests.trtint8.report.samples import ACCURACY
 from tests.trtint8.validation.small_models import scaled
 from trtint8.engine.file import EngineInfo, TensorSpec
@@ -151,10 +151,9 @@ def integer_product():
 
 
 def dynamic_product():
-    g = Dynamic()
-    data, scale, zero = g.quantize_dynamic("x")
-    y = g.op("MatMulInteger", [data, g.constant(saturating()[1]), zero, g.constant(np.int8(0))], "node")
-    return g.proto({"x": ["N", 8]}, g.scaled(y, [scale, g.constant(np.float32(1))]), 2)
+    body = "node = MatMulInteger (q, w, z, o)" + SCALED.replace("scaled =", "y =")
+    constants = {"w": saturating()[1], "o": np.int8(0), "k": np.float32(1)}
+    return dynamic_model(body, "float[N, 8] x", "float[o0, o1] y", **constants)
 
 
 def fused_dynamic_product():

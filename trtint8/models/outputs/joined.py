@@ -166,13 +166,6 @@ def _keeps_quantities(node: ir.Node) -> bool:
     return operator_of(node).keeps_order or (node.op_type == "Transpose" and not node.domain)
 
 
-def _lacks_sizes(node: ir.Node) -> bool:
-    """Whether the model does not say how long the inputs of a Concat are along its axis."""
-    axis = node.attributes.get_int("axis", 0)
-    found = [declared_sizes(value) for value in node.inputs]
-    return any(not sizes or sizes[axis] is None for sizes in found)
-
-
 def _joined(value: ir.Value | None) -> _Joined | None:
     """How a tensor is made of several; None where it is of one piece, or sizes are not known."""
     node = made_by(value)
@@ -191,17 +184,19 @@ def _joined(value: ir.Value | None) -> _Joined | None:
 
 
 def _of_concat(node: ir.Node) -> _Joined | None:
-    if _lacks_sizes(node):
-        return None
-    found = [declared_sizes(value) or () for value in node.inputs]
-    rank = len(found[0])
-    axis = node.attributes.get_int("axis", 0) % rank
+    axis = node.attributes.get_int("axis", 0)
+    found = [declared_sizes(value) for value in node.inputs]
+    known = [sizes for sizes in found if sizes and sizes[axis] is not None]
+    if len(known) < len(found):
+        return None  # the model does not say how long the inputs are along the axis
+    rank = len(known[0])
+    axis %= rank
     if all(_holds_positions(value, axis) for value in node.inputs):
         # Levels of a feature pyramid: the result is made of the quantities that all of them are made of.
         levels = {_joined(value) for value in dict.fromkeys(node.inputs)}
         (level,) = levels if len(levels) == 1 else (None,)
         return level if level is not None and level.axis != axis else None
-    sizes = tuple(sizes[axis] or 0 for sizes in found)
+    sizes = tuple(sizes[axis] or 0 for sizes in known)
     return _Joined(axis, sizes, rank) if axis and 1 < len(sizes) <= _MOST and all(sizes) else None
 
 

@@ -14,6 +14,7 @@ from calibrators.errors import ModelError
 from trtint8.models.graph import (
     TYPE_ATTRIBUTES,
     computes_in,
+    constant_tensor,
     inner_graphs,
     set_element_type,
     take_name,
@@ -168,5 +169,5 @@ def _has_half_scale(node: ir.Node) -> bool:
         return False
     scale = node.inputs[1]
     assert scale is not None
-    constant = ir.convenience.get_const_tensor(scale)
+    constant = constant_tensor(scale)
     return (scale.dtype if constant is None else constant.dtype) == _HALF

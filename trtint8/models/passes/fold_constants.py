@@ -18,7 +18,7 @@ from onnx import defs, helper, numpy_helper, shape_inference
 
 from calibrators.data.feeds import Array, NamedArrays
 from calibrators.operators import Product, operator_of
-from trtint8.models.graph import bounded_constants, has_room, holds_graphs, take_room
+from trtint8.models.graph import bounded_constants, constant_tensor, has_room, holds_graphs, take_room
 
 _logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def _fold(model: ir.Model, node: ir.Node) -> bool:
         or holds_graphs(node)
     ):
         return False
-    tensors = [ir.convenience.get_const_tensor(value) for value in inputs]
+    tensors = list(map(constant_tensor, inputs))
     if any(tensor is None for tensor in tensors):
         return False
     arrays = {

@@ -149,6 +149,16 @@ class Found:
 Rule: TypeAlias = Callable[[ir.Node, Found], bool]
 
 
+def _in_first_alone(rule: Callable[[ir.Node], bool]) -> Rule:
+    """The rule of a node that must have samples in the first input, and in no other."""
+
+    def whole(node: ir.Node, found: Found) -> bool:
+        first, *others = (value in found.samples for value in node.inputs)
+        return first and not any(others) and rule(node)
+
+    return whole
+
+
 def _elementwise(node: ir.Node, found: Found) -> bool:
     ranks = [_rank(value) for value in node.inputs if value is not None]
     if None in ranks:
@@ -171,20 +181,23 @@ def _batched(node: ir.Node, found: Found) -> bool:
     )
 
 
-def _normalizes_batch(node: ir.Node, found: Found) -> bool:
-    return _reads_only_first(node, found) and not node.attributes.get_int("training_mode", 0)
+@_in_first_alone
+def _normalizes_batch(node: ir.Node) -> bool:
+    return not node.attributes.get_int("training_mode", 0)
 
 
-def _along_axis(node: ir.Node, found: Found) -> bool:
+@_in_first_alone
+def _along_axis(node: ir.Node) -> bool:
     axis = node.attributes.get_int("axis", operator_of(node).axis)
-    return _reads_only_first(node, found) and _is_other(axis, _rank(node.inputs[0]))
+    return _is_other(axis, _rank(node.inputs[0]))
 
 
-def _along_axes(node: ir.Node, found: Found) -> bool:
+@_in_first_alone
+def _along_axes(node: ir.Node) -> bool:
     axes = _axes(node, operator_of(node).axes_input)
     # New axes are counted among those of the output.
     rank = _rank(node.outputs[0] if node.op_type == "Unsqueeze" else node.inputs[0])
-    return _reads_only_first(node, found) and bool(axes) and all(_is_other(axis, rank) for axis in axes)
+    return bool(axes) and all(_is_other(axis, rank) for axis in axes)
 
 
 def _concatenates(node: ir.Node, found: Found) -> bool:
@@ -192,8 +205,9 @@ def _concatenates(node: ir.Node, found: Found) -> bool:
     return all(value in found.samples for value in node.inputs) and _is_other(axis, _rank(node.inputs[0]))
 
 
-def _flattens(node: ir.Node, found: Found) -> bool:
-    return _reads_only_first(node, found) and node.attributes.get_int("axis", 1) == 1
+@_in_first_alone
+def _flattens(node: ir.Node) -> bool:
+    return node.attributes.get_int("axis", 1) == 1
 
 
 def _gathers(node: ir.Node, found: Found) -> bool:
@@ -210,20 +224,18 @@ def _multiplies(node: ir.Node, found: Found) -> bool:
     return first == second > 2 if node.inputs[1] in found.samples else first >= second == 2
 
 
-def _multiplies_matrices(node: ir.Node, found: Found) -> bool:
+@_in_first_alone
+def _multiplies_matrices(node: ir.Node) -> bool:
     bias = node.inputs[2] if len(node.inputs) > 2 else None
-    return (
-        _reads_only_first(node, found)
-        and not node.attributes.get_int("transA", 0)
-        and (bias is None or _broadcasts(bias, 2))
-    )
+    return not node.attributes.get_int("transA", 0) and (bias is None or _broadcasts(bias, 2))
 
 
-def _pads(node: ir.Node, found: Found) -> bool:
+@_in_first_alone
+def _pads(node: ir.Node) -> bool:
     pads = constant_integers(node.inputs[1]) if len(node.inputs) > 1 else None
     if not pads or any(value is not None for value in node.inputs[3:]):
         return False
-    return _reads_only_first(node, found) and pads[0] == pads[len(pads) // 2] == 0
+    return pads[0] == pads[len(pads) // 2] == 0
 
 
 def _expands(node: ir.Node, found: Found) -> bool:
@@ -248,28 +260,24 @@ def _reshapes(node: ir.Node, found: Found) -> bool:
     return wanted[0] == -1 and elements is not None and elements == _sample_elements(node, found)
 
 
-def _resizes(node: ir.Node, found: Found) -> bool:
+@_in_first_alone
+def _resizes(node: ir.Node) -> bool:
     scales = constant_input(node, 2)
     if node.attributes.get_ints("axes", ()) or any(value is not None for value in node.inputs[3:]):
         return False
-    return _reads_only_first(node, found) and scales is not None and scales.size > 0 and scales[0] == 1
+    return scales is not None and scales.size > 0 and scales[0] == 1
 
 
-def _transposes(node: ir.Node, found: Found) -> bool:
-    return _reads_only_first(node, found) and list(node.attributes.get_ints("perm", ()))[:1] == [0]
+@_in_first_alone
+def _transposes(node: ir.Node) -> bool:
+    return list(node.attributes.get_ints("perm", ()))[:1] == [0]
 
 
-def _quantizes(node: ir.Node, found: Found) -> bool:
+@_in_first_alone
+def _quantizes(node: ir.Node) -> bool:
     # One scale for all, or one for each place along an axis.
     scales, axis = _rank(node.inputs[1]), node.attributes.get_int("axis", 1)
-    return _reads_only_first(node, found) and (
-        scales == 0 or (scales == 1 and _is_other(axis, _rank(node.inputs[0])))
-    )
-
-
-def _reads_only_first(node: ir.Node, found: Found) -> bool:
-    """Whether samples are in the first input only."""
-    return node.inputs[0] in found.samples and not any(value in found.samples for value in node.inputs[1:])
+    return scales == 0 or (scales == 1 and _is_other(axis, _rank(node.inputs[0])))
 
 
 def _rank(value: ir.Value | None) -> int | None:

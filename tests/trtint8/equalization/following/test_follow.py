@@ -19,7 +19,7 @@ from tests.trtint8.equalization.transformers import (
     samples,
     with_random_factors,
 )
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import parsed
 from tests.trtint8.quantization.attention_models import FORMS
 from tests.trtint8.tuning.networks import array, normal, prepared
 from trtint8.equalization.following import follow
@@ -130,43 +130,45 @@ def test_attention_with_a_mask_of_run_time(form):
     assert to.producers == ("v_linear",) and [reading.node for reading in to.readings] == ["out_linear"]
 
 
-def node(operator, constants=(), **attributes):
-    g = Shaped(quantized=False)
-    inputs = ["x", *(g.constant(one) if one is not None else "" for one in constants)]
-    g.op(operator, inputs, "node", **attributes)
-    model = g.model({"x": ["N", 2, 4, 4]}, "node_out")
-    return next(one for one in prepared(model).graph if one.name == "node")
+def node(text):
+    constants = {"around": [0, 0, 1, 1, 0, 0, 1, 1], "channels": [0, 1, 0, 0, 0, 0, 0, 0], "one": [1]}
+    arrays = {name: np.array(values) for name, values in constants.items()}
+    arrays |= {"three": np.float32(3), "twice": np.float32([1, 1, 2, 2]), "region": np.ones(8, np.float32)}
+    made = parsed("float[N, 2, 4, 4] x", "float[] y", f"[node] y = {text}", **arrays)
+    return next(one for one in prepared(made).graph if one.name == "node")
 
 
 @pytest.mark.parametrize(
-    ("made", "expected"),
+    ("text", "expected"),
     [
-        (lambda: node("MaxPool", kernel_shape=[2, 2]), True),
-        (lambda: node("Pad", [np.int64([0, 0, 1, 1, 0, 0, 1, 1])]), True),
-        (lambda: node("Pad", [np.int64([0, 1, 0, 0, 0, 0, 0, 0])]), False),
-        (lambda: node("Pad", [np.int64([0, 0, 1, 1, 0, 0, 1, 1]), np.float32(3)]), False),
-        (lambda: node("Resize", [None, np.float32([1, 1, 2, 2])], mode="linear"), True),
+        ("MaxPool <kernel_shape = [2, 2]> (x)", True),
+        ("Pad (x, around)", True),
+        ("Pad (x, channels)", False),
+        ("Pad (x, around, three)", False),
+        ("""Resize <mode = "linear"> (x, "", twice)""", True),
         (
-            lambda: node(
-                "Resize",
-                [np.float32([0, 0, 0, 0, 1, 1, 1, 1]), np.float32([1, 1, 2, 2])],
-                mode="linear",
-                coordinate_transformation_mode="tf_crop_and_resize",
-            ),
+            """Resize <mode = "linear", coordinate_transformation_mode = "tf_crop_and_resize">
+            (x, region, twice)""",
             False,
         ),
-        (lambda: node("Softmax"), False),
+        ("Softmax (x)", False),
     ],
 )
-def test_spatial_operators(made, expected):
-    assert is_spatial(made()) is expected
+def test_spatial_operators(text, expected):
+    assert is_spatial(node(text)) is expected
 
 
-def test_reduced_axes():
-    assert reduced_axes(node("ReduceMean", axes=[-1, 2]), 4) == (2, 3)
-    assert reduced_axes(node("ReduceSum", [np.int64([1])]), 4) == (1,)
-    assert reduced_axes(node("ReduceMax"), 4) == (0, 1, 2, 3)
-    assert reduced_axes(node("ReduceSum", noop_with_empty_axes=1), 4) == ()
+@pytest.mark.parametrize(
+    ("text", "axes"),
+    [
+        ("ReduceMean <axes = [-1, 2]> (x)", (2, 3)),
+        ("ReduceSum (x, one)", (1,)),
+        ("ReduceMax (x)", (0, 1, 2, 3)),
+        ("ReduceSum <noop_with_empty_axes = 1> (x)", ()),
+    ],
+)
+def test_reduced_axes(text, axes):
+    assert reduced_axes(node(text), 4) == axes
 
 
 def test_rotary_positions_tie_the_channels_that_they_mix():
@@ -219,55 +221,25 @@ def test_a_homogeneous_activation_between_two_layers(activation):
     check(g.finish(g.linear(x, 12, SIZE, "down")), samples(), 12)
 
 
-def conv_net(between, channels, size=4):
-    """A convolution, what ``between`` makes of its output of (N, 6, 4, 4), and a layer."""
-    g = Shaped(quantized=False)
-    x = g.op("Conv", ["x", g.weights(6, 3, 3, 3), g.weights(6)], "conv", pads=[1] * 4)
-    x = g.op("MatMul", [between(g, x), g.weights(channels, 5)], "layer")
-    return prepared(g.model({"x": ["N", 3, size, size]}, x))
-
-
-def ints(g, *values):
-    return g.constant(np.array(values, np.int64))
+def conv_net(between, channels):
+    """A convolution, what makes ``m`` of its output ``c`` of (N, 6, 4, 4), and a layer."""
+    body = f"[conv] c = Conv <pads = [1, 1, 1, 1]> (x, w, b) {between} [layer] y = MatMul (m, v)"
+    constants = {"rows": [0, 6, 16], "mixed": [0, 16, 6], "axes": [2, 3], "pads": [0, 0, 1, 0, 0, 0, 0, 0]}
+    constants |= {"lengths": [6, 6], "some": [5, 0, 2]}
+    arrays = {name: np.array(values) for name, values in constants.items()}
+    arrays |= {"w": normal(6, 3, 3, 3), "b": normal(6), "v": normal(channels, 5), "grid": normal(2, 3, 3, 2)}
+    return prepared(parsed("float[N, 3, 4, 4] x", "float[] y", body, **arrays))
 
 
 THROUGH = {
-    "tokens": (
-        lambda g, x: g.op(
-            "Transpose", [g.op("Reshape", [x, ints(g, 0, 6, 16)], "reshape")], "turn", perm=[0, 2, 1]
-        ),
-        6,
-    ),
-    "flatten": (lambda g, x: g.op("Flatten", [x], "flatten"), 96),
-    "pooled": (
-        lambda g, x: g.op("Squeeze", [g.op("GlobalAveragePool", [x], "pool"), ints(g, 2, 3)], "squeeze"),
-        6,
-    ),
-    "mean": (lambda g, x: g.op("ReduceMean", [x], "mean", axes=[2, 3], keepdims=0), 6),
-    "padded": (
-        lambda g, x: g.op("Flatten", [g.op("Pad", [x, ints(g, 0, 0, 1, 0, 0, 0, 0, 0)], "pad")], "flatten"),
-        120,
-    ),
-    "turned round": (
-        lambda g, x: g.op(
-            "Flatten",
-            [g.op("ReverseSequence", [x, ints(g, 6, 6)], "turn", batch_axis=0, time_axis=1)],
-            "flatten",
-        ),
-        96,
-    ),
-    "looked up": (
-        lambda g, x: g.op(
-            "Flatten",
-            [g.op("GridSample", [x, g.constant(normal(2, 3, 3, 2))], "sample")],
-            "flatten",
-        ),
-        54,
-    ),
-    "to depth": (
-        lambda g, x: g.op("Flatten", [g.op("SpaceToDepth", [x], "depth", blocksize=2)], "flatten"),
-        96,
-    ),
+    "tokens": ("r = Reshape (c, rows) m = Transpose <perm = [0, 2, 1]> (r)", 6),
+    "flatten": ("m = Flatten (c)", 96),
+    "pooled": ("p = GlobalAveragePool (c) m = Squeeze (p, axes)", 6),
+    "mean": ("m = ReduceMean <axes = [2, 3], keepdims = 0> (c)", 6),
+    "padded": ("p = Pad (c, pads) m = Flatten (p)", 120),
+    "turned round": ("t = ReverseSequence <batch_axis = 0, time_axis = 1> (c, lengths) m = Flatten (t)", 96),
+    "looked up": ("s = GridSample (c, grid) m = Flatten (s)", 54),
+    "to depth": ("d = SpaceToDepth <blocksize = 2> (c) m = Flatten (d)", 96),
 }
 
 
@@ -278,8 +250,7 @@ def test_a_convolution_and_a_layer_behind_moves(way):
 
 
 def test_a_move_that_mixes_channels_leaves_them_alone():
-    between = lambda g, x: g.op("Reshape", [x, ints(g, 0, 16, 6)], "reshape")  # noqa: E731
-    channels = check(conv_net(between, 6), {"x": normal(2, 3, 4, 4)}, 0)
+    channels = check(conv_net("m = Reshape (c, mixed)", 6), {"x": normal(2, 3, 4, 4)}, 0)
     assert channels.skipped["conv"] == "'layer' sums over another axis than that of the channels"
 
 
@@ -296,9 +267,9 @@ def test_indices_that_depend_on_the_data_leave_channels_alone():
 
 
 ALONG = {
-    "joined": (lambda g, x: g.op("Concat", [x, x], "joined", axis=1), (1, 6, 1, 1), 12),
-    "stacked": (lambda g, x: g.op("Concat", [x, x], "stacked", axis=2), (1, 6, 4, 1), 6),
-    "taken": (lambda g, x: g.op("Gather", [x, ints(g, 5, 0, 2)], "taken", axis=1), (1, 6, 1, 1), 3),
+    "joined": ("Concat <axis = 1> (c, c)", (1, 6, 1, 1), 12),
+    "stacked": ("Concat <axis = 2> (c, c)", (1, 6, 4, 1), 6),
+    "taken": ("Gather <axis = 1> (c, some)", (1, 6, 1, 1), 3),
 }
 
 
@@ -311,11 +282,12 @@ def test_labels_stay_compact_along_axes_that_are_left_alone(way, monkeypatch):
         seen.append(arrays[0].shape)
         return moved(node, opset, arrays)
 
-    def pooled(g, x):
-        return g.op("Flatten", [g.op("GlobalAveragePool", [between(g, x)], "pool")], "flatten")
-
     monkeypatch.setattr(follow, "moved", noted)
-    check(conv_net(pooled, channels), {"x": normal(2, 3, 4, 4)}, 6)
+    check(
+        conv_net(f"d = {between} p = GlobalAveragePool (d) m = Flatten (p)", channels),
+        {"x": normal(2, 3, 4, 4)},
+        6,
+    )
     assert seen[0] == shape
 
 
@@ -392,10 +364,7 @@ def test_norms_of_opset_23(operator):
 
 @pytest.mark.parametrize("kind", ["separate", "fused_split", "fused_slices", "fused_gathers"])
 def test_attention(kind):
-    g = Blocks()
-    q, k, v = getattr(g, kind)("x", "a")
-    model = g.finish(g.linear(g.attention(q, k, v, "a"), SIZE, SIZE, "projection"))
-    channels = check(model, samples(), 2 * SIZE)
+    channels = check(Blocks().attending(kind), samples(), 2 * SIZE)
     within, to = find_forms(channels)
     assert [product.node for product in within.products] == ["a_scores"] and not within.readings
     assert [reading.node for reading in to.readings] == ["projection"]
@@ -405,10 +374,7 @@ def test_attention(kind):
 
 
 def test_a_key_that_serves_several_queries_ties_them():
-    g = Blocks()
-    q, k, v = g.separate("x", "a", kv_heads=1)
-    model = g.finish(g.linear(g.attention(q, k, v, "a", kv_heads=1), SIZE, SIZE, "projection"))
-    check(model, samples(), 2 * WIDTH)
+    check(Blocks().attending("separate", kv_heads=1), samples(), 2 * WIDTH)
 
 
 def test_heads_that_share_an_axis_with_the_samples():

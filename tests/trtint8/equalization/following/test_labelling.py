@@ -5,6 +5,7 @@ import onnx_ir as ir
 from onnx import TensorProto, helper
 
 from tests.trtint8.equalization.transformers import SIZE, TOKENS, Blocks, check, followed, samples
+from tests.trtint8.onnx_models import normal, parsed
 from tests.trtint8.tuning.networks import prepared
 from trtint8.equalization.following.labelling import (
     FIXED,
@@ -19,21 +20,11 @@ from trtint8.equalization.following.labelling import (
 
 
 def test_a_subgraph_that_reads_channels_leaves_them_alone():
-    g = Blocks()
-    up = g.linear("x", SIZE, 12, "up")
-    branch = helper.make_graph(
-        [helper.make_node("Exp", [up], ["e"])],
-        "branch",
-        [],
-        [helper.make_tensor_value_info("e", TensorProto.FLOAT, None)],
-    )
-    g.nodes.append(
-        helper.make_node(
-            "If", [g.constant(np.bool_(True))], ["if_out"], name="if", then_branch=branch, else_branch=branch
-        )
-    )
-    x = g.op("Add", [g.linear(up, 12, 12, "down"), "if_out"], "sum")
-    channels = followed(g.finish(x), samples())
+    body = """[up] u = MatMul (x, v) c = If (yes) <
+        then_branch = t () => (float[] t) { t = Exp (u) }, else_branch = e () => (float[] e) { e = Exp (u) }>
+        [down] d = MatMul (u, w) y = Add (d, c)"""
+    weights = {"v": normal(SIZE, 12), "w": normal(12, 12), "yes": np.array(True)}
+    channels = followed(prepared(parsed(f"float[N, 3, {SIZE}] x", "float[] y", body, **weights)), samples())
     assert (channels.representatives == 0).all()
 
 

@@ -8,7 +8,7 @@ from onnx import TensorProto
 from tests.trtint8.detectors import BOXES, CLASSES, SCORES, Detector, detector
 from tests.trtint8.models.decoders import JOINED, decoder, whole_sequences
 from tests.trtint8.models.decoders import WIDTH as CACHED_WIDTH
-from tests.trtint8.onnx_models import Shaped, parsed
+from tests.trtint8.onnx_models import normal, parsed
 from trtint8.models.model import load_model, prepare
 from trtint8.models.outputs.joined import (
     OutputPart,
@@ -20,7 +20,7 @@ from trtint8.models.outputs.joined import (
 )
 from trtint8.models.session import open_graph_model
 
-IMAGES = {"images": ["N", 3, 8, 8]}
+IMAGES, PIXELS = {"images": ["N", 3, 8, 8]}, "[N, 3, 8, 8]"
 WIDTH = 4 + CLASSES
 
 
@@ -118,18 +118,17 @@ def test_what_is_no_join_of_quantities_is_one_part(build):
 
 @pytest.mark.parametrize("count", [8, 9])
 def test_a_join_of_many_is_one_part(count):
-    g = Shaped()
-    convolved = [g.op("Conv", ["images", g.weights(2, 3, 1, 1)], f"conv{number}") for number in range(count)]
-    found = names(g.model(IMAGES, g.op("Concat", convolved, "joined", axis=1)))
+    names_of = [f"c{number}" for number in range(count)]
+    body = " ".join(f"{name} = Conv (images, w)" for name in names_of)
+    body += f" y = Concat <axis = 1> ({', '.join(names_of)})"
+    found = names(parsed(f"float{PIXELS} images", "float[a, b, c, d] y", body, w=normal(2, 3, 1, 1)))
     assert len(found) == (8 if count == 8 else 1)
 
 
 def test_a_whole_output_stays_as_it_is():
-    g = Shaped()
-    model = g.model(IMAGES, g.op("Conv", ["images", g.weights(2, 3, 1, 1)], "conv"))
-    model.graph.output.append(onnx.helper.make_tensor_value_info("images", 1, ["N", 3, 8, 8]))
-    parts = output_parts(load_model(model).graph_model)
-    assert parts == (OutputPart("conv_out", "conv_out"), OutputPart("images", "images"))
+    ends = f"float{PIXELS} images", f"float[] y, float{PIXELS} images"
+    parts = output_parts(graph_model(parsed(*ends, "y = Conv (images, w)", w=normal(2, 3, 1, 1))))
+    assert parts == (OutputPart("y", "y"), OutputPart("images", "images"))
     array = np.ones((1, 2, 8, 8))
     assert parts[0].of(array) is array
 

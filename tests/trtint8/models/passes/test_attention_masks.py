@@ -5,76 +5,52 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from calibrators.host.session import open_session
-from tests.trtint8.onnx_models import Shaped, parsed
+from tests.trtint8.integer_models import run
+from tests.trtint8.onnx_models import normal, parsed
 from trtint8.models.model import load_model, prepare
 from trtint8.models.passes.attention_masks import RemoveNanGuardsPass, score_masks
 from trtint8.models.serialization import to_proto
 
 LOW = -np.inf
+MASKED = "m = Add (h, k)"
+CHOSEN = "chosen = Where (condition, a, b)"
+EXPANDED = "first = Where (condition, a, b) chosen = Expand (first, shape)"
 
 
-def guarded(mask=None, operator="Add", scores=None, axis=-1, replacement=0.0):
-    """Scores with a mask, their softmax, and a Where behind it."""
-    g = Shaped()
-    inputs = {"x": ["N", 2, 3, 3]}
-    value = g.op("MatMul", ["x", g.weights(3, 3)], "product") if scores is None else scores(g, inputs)
-    value = g.op("Mul", [value, g.constant(np.float32(0.5))], "scale")
-    if isinstance(mask, str):
-        inputs[mask] = ["N", 1, 1, 3]
-        value = g.op(operator, [value, mask], "masked")
-    elif mask is not None:
-        value = g.op(operator, [value, g.constant(np.array(mask, np.float32))], "masked")
-    softmax = g.op("Softmax", [value], "softmax", axis=axis)
-    where = g.op(
-        "Where", [g.op("IsNaN", [softmax], "nan"), g.constant(np.float32(replacement)), softmax], "where"
-    )
-    return g.model(inputs, g.op("MatMul", [where, g.weights(3, 3)], "last"))
+def model_of(inputs, body, **constants):
+    """A model whose output is ``y``; numbers of Python are float32."""
+    arrays = {name: np.asarray(value, np.float32) for name, value in constants.items()}
+    arrays |= {"shape": np.array([1, 2, 3, 3]), "w": 0.1 * normal(3, 3), "u": 0.1 * normal(3, 3, seed=1)}
+    return onnx.shape_inference.infer_shapes(parsed(inputs, "float[] y", body, **arrays))
 
 
-def attention(choose, axes_as_input=False):
-    """Two guarded attentions behind one mask; ``choose`` makes it of the input ``mask``, ones and zeros."""
-    g = Shaped()
-    mask = choose(g)
-    value = "x"
-    for number in (1, 2):
-        scores = g.op("MatMul", [value, g.weights(3, 3)], f"scores{number}")
-        softmax = g.op("Softmax", [g.op("Add", [mask, scores], f"add{number}")], f"softmax{number}", axis=-1)
-        check = g.op("IsNaN", [softmax], f"nan{number}")
-        where = g.op("Where", [check, g.constant(np.float32(0)), softmax], f"where{number}")
-        value = g.op("MatMul", [where, "x"], f"context{number}")
-    model = g.model({"x": ["N", 2, 3, 3], "mask": ["N", 1, 3, 3]}, g.op("Add", [value, "x"], "last"))
-    if axes_as_input:
-        model.opset_import[0].version = 18
+def guarded(mask="m = Identity (h)", axis=-1, scores="s = MatMul (x, w)", zero=0.0, **constants):
+    """Scores, what masks them, their softmax, and a Where behind it."""
+    body = f"""{scores} h = Mul (s, half) {mask} p = Softmax <axis = {axis}> (m) nan = IsNaN (p)
+        where = Where (nan, zero, p) y = MatMul (where, w)"""
+    inputs = "float[N, 2, 3, 3] x" + (", float[N, 1, 1, 3] mask" if "mask" in mask else "")
+    return model_of(inputs, body, half=0.5, zero=zero, **constants)
+
+
+def attention(a=0.0, b=0.0, chosen=CHOSEN, opset=17):
+    """Two guarded attentions behind one mask, which is ``chosen`` by the input ``mask``, ones and zeros."""
+    body = f"condition = Cast <to = 9> (mask) {chosen} "
+    for number, value, weights in ((1, "x", "w"), (2, "context1", "u")):
+        body += f"""scores{number} = MatMul ({value}, {weights}) add{number} = Add (chosen, scores{number})
+            softmax{number} = Softmax <axis = -1> (add{number}) nan{number} = IsNaN (softmax{number})
+            where{number} = Where (nan{number}, zero, softmax{number})
+            context{number} = MatMul (where{number}, x) """
+    inputs = "float[N, 2, 3, 3] x, float[N, 1, 3, 3] mask"
+    model = model_of(inputs, body + "y = Add (context2, x)", a=a, b=b, zero=0.0)
+    model.opset_import[0].version = opset
     return model
-
-
-def where(*constants, expanded=False):
-    """A mask that a Where chooses between two constants."""
-
-    def choose(g):
-        condition = g.op("Cast", ["mask"], "condition", to=9)
-        first, second = (g.constant(np.asarray(number, np.float32)) for number in constants)
-        chosen = g.op("Where", [condition, first, second], "chosen")
-        return g.op("Expand", [chosen, g.constant(np.array([1, 2, 3, 3]))], "expand") if expanded else chosen
-
-    return choose
 
 
 def outputs(*models):
     """What models make of the same inputs, with one row of the mask hidden as a whole, and one sample."""
-    random = np.random.default_rng(0)
-    mask = (random.random((4, 1, 3, 3)) < 0.7).astype(np.float32)
+    mask = (np.random.default_rng(0).random((4, 1, 3, 3)) < 0.7).astype(np.float32)
     mask[0, 0, 1], mask[1] = 0, 0
-    feed = {"x": random.standard_normal((4, 2, 3, 3)).astype(np.float32), "mask": mask}
-    sessions = [open_session(model.SerializeToString(), optimize=False) for model in models]
-    return [session.run(None, feed)[0] for session in sessions]
-
-
-def masked_product(g, mask):
-    """A product with a mask of its own."""
-    product = g.op("MatMul", ["x", g.weights(3, 3)], "product")
-    return g.op("Add", [product, g.constant(np.array(mask, np.float32))], "first_mask")
+    return [run(model, optimize=False, x=normal(4, 2, 3, 3), mask=mask) for model in models]
 
 
 def operators(model):
@@ -82,27 +58,35 @@ def operators(model):
 
 
 @pytest.mark.parametrize(
-    "mask", [None, [0.0, LOW, LOW], np.triu(np.full((3, 3), LOW), 1), np.full((1, 1, 3, 3), -1e9), [[0.0]]]
+    "model",
+    [
+        guarded(),
+        *(
+            guarded(MASKED, k=mask)
+            for mask in (
+                [0, LOW, LOW],
+                np.triu(np.full((3, 3), LOW), 1),
+                np.full((1, 1, 3, 3), -1e9),
+                [[0.0]],
+            )
+        ),
+    ],
 )
-def test_a_guard_that_guards_nothing_is_removed(mask):
-    model = guarded(mask)
+def test_a_guard_that_guards_nothing_is_removed(model):
     assert not {"Where", "IsNaN"} & set(operators(model))
-    x = {"x": np.random.default_rng(0).standard_normal((2, 2, 3, 3)).astype(np.float32)}
-    before, after = (
-        open_session(serialized.SerializeToString(), optimize=False).run(None, x)[0]
-        for serialized in (model, to_proto(prepare(load_model(model)).graph_model))
-    )
-    assert np.isfinite(before).all() and (before == after).all()
+    after = to_proto(prepare(load_model(model)).graph_model)
+    wanted, found = (run(one, optimize=False, x=normal(2, 2, 3, 3)) for one in (model, after))
+    assert np.isfinite(wanted).all() and (wanted == found).all()
 
 
 def test_what_took_the_place_of_a_tensor_is_told():
     graph_pass = RemoveNanGuardsPass()
-    graph_pass(load_model(attention(where(0, LOW))).graph_model.clone())
+    graph_pass(load_model(attention(b=LOW)).graph_model.clone())
     assert graph_pass.sources == {
-        "softmax1_out": "where1_out",
-        "context1_out_shown": "context1_out",
-        "softmax2_out": "where2_out",
-        "context2_out_shown": "context2_out",
+        "softmax1": "where1",
+        "context1_shown": "context1",
+        "softmax2": "where2",
+        "context2_shown": "context2",
     }
 
 
@@ -115,17 +99,17 @@ def test_a_guard_is_removed_where_only_inference_tells_which_axis_is_the_last():
 @pytest.mark.parametrize(
     "kept",
     [
-        guarded([[0.0, 0, 0], [LOW] * 3, [0, 0, 0]]),
-        guarded([[0.0], [LOW], [0]]),
-        guarded([np.nan, 0, 0]),
-        guarded([np.inf, 0, 0]),
-        guarded("mask"),
-        guarded([0.0, 0, LOW], operator="Div"),
-        guarded([0.0, LOW, LOW], axis=1),
-        guarded(replacement=1.0),
-        guarded(scores=lambda g, inputs: "x"),
-        guarded(scores=lambda g, inputs: g.op("Log", ["x"], "log")),
-        guarded([0.0, LOW, LOW], scores=lambda g, inputs: masked_product(g, [LOW, 0.0, 0.0])),
+        guarded(MASKED, k=[[0, 0, 0], [LOW] * 3, [0, 0, 0]]),
+        guarded(MASKED, k=[[0], [LOW], [0]]),
+        guarded(MASKED, k=[np.nan, 0, 0]),
+        guarded(MASKED, k=[np.inf, 0, 0]),
+        guarded("m = Add (h, mask)"),
+        guarded("m = Div (h, k)", k=[0, 0, LOW]),
+        guarded(MASKED, k=[0, LOW, LOW], axis=1),
+        guarded(zero=1.0),
+        guarded(scores="s = Identity (x)"),
+        guarded(scores="s = Log (x)"),
+        guarded(MASKED, k=[0, LOW, LOW], scores="q = MatMul (x, w) s = Add (q, first)", first=[LOW, 0, 0]),
     ],
     ids=[
         "row",
@@ -146,17 +130,16 @@ def test_guards_that_may_guard_stay(kept):
 
 
 @pytest.mark.parametrize(
-    "choose",
+    "model",
     [
-        where(0, np.finfo(np.float32).min),
-        where(-1e9, 0),
-        where([[0.0], [0], [1]], -3e38),
-        where(0, -1e9, expanded=True),
+        attention(b=np.finfo(np.float32).min),
+        attention(-1e9),
+        attention([[0.0], [0], [1]], -3e38),
+        attention(b=-1e9, chosen=EXPANDED),
     ],
     ids=["lowest", "inverted", "array", "expanded"],
 )
-def test_a_mask_chosen_of_finite_numbers_needs_no_guard(choose):
-    model = attention(choose)
+def test_a_mask_chosen_of_finite_numbers_needs_no_guard(model):
     prepared = prepare(load_model(model)).graph_model
     assert [node.op_type for node in prepared.graph].count("Where") == 1
     before, after = outputs(model, to_proto(prepared))
@@ -164,12 +147,11 @@ def test_a_mask_chosen_of_finite_numbers_needs_no_guard(choose):
 
 
 @pytest.mark.parametrize(
-    ("choose", "axes_as_input"),
-    [(where(0, LOW), False), (where(0.5, LOW), True), (where(LOW, 0), False), (where(0, [LOW]), True)],
+    "model",
+    [attention(b=LOW), attention(0.5, LOW, opset=18), attention(LOW), attention(b=[LOW], opset=18)],
     ids=["opset 17", "opset 18", "inverted", "array of one"],
 )
-def test_a_mask_of_infinity_becomes_finite_and_hidden_rows_stay_zero(choose, axes_as_input):
-    model = attention(choose, axes_as_input)
+def test_a_mask_of_infinity_becomes_finite_and_hidden_rows_stay_zero(model):
     prepared = prepare(load_model(model)).graph_model
     kinds = [node.op_type for node in prepared.graph]
     # One mask for both attentions, and a product behind each.
@@ -181,37 +163,32 @@ def test_a_mask_of_infinity_becomes_finite_and_hidden_rows_stay_zero(choose, axe
 
 
 @pytest.mark.parametrize(
-    "choose",
+    "model",
     [
-        where(0, LOW, expanded=True),
-        where(LOW, LOW),
-        where(0, np.inf),
-        where(0, np.nan),
-        where([[0.0], [LOW], [0]], LOW),
-        lambda g: "mask",
-        lambda g: g.op(
-            "Where", [g.op("Cast", ["mask"], "c", to=9), "mask", g.constant(np.float32(LOW))], "w"
-        ),
+        attention(b=LOW, chosen=EXPANDED),
+        attention(LOW, LOW),
+        attention(b=np.inf),
+        attention(b=np.nan),
+        attention([[0.0], [LOW], [0]], LOW),
+        attention(chosen="chosen = Identity (mask)"),
+        attention(b=LOW, chosen="chosen = Where (condition, mask, b)"),
     ],
     ids=["expanded infinity", "all hidden", "infinity", "NaN", "array", "input", "chosen input"],
 )
-def test_masks_that_are_not_known_keep_the_guard(choose):
-    assert operators(attention(choose)).count("IsNaN") == 2
+def test_masks_that_are_not_known_keep_the_guard(model):
+    assert operators(model).count("IsNaN") == 2
 
 
 def test_an_output_of_the_model_keeps_the_guard():
-    model = attention(where(0, LOW))
-    model.graph.output.append(onnx.helper.make_tensor_value_info("context2_out", 1, ["N", 2, 3, 3]))
+    model = attention(b=LOW)
+    model.graph.output.append(onnx.helper.make_tensor_value_info("context2", 1, ["N", 2, 3, 3]))
     assert operators(model).count("IsNaN") == 1
 
 
 def test_a_second_reader_of_the_check_stays():
-    g = Shaped()
-    softmax = g.op("Softmax", [g.op("MatMul", ["x", g.weights(3, 3)], "product")], "softmax", axis=-1)
-    check = g.op("IsNaN", [softmax], "nan")
-    where = g.op("Where", [check, g.constant(np.float32(0)), softmax], "where")
-    y = g.op("Add", [where, g.op("Cast", [check], "cast", to=1)], "add")
-    graph_model = load_model(g.model({"x": [2, 3]}, y)).graph_model.clone()
+    body = """s = MatMul (x, w) p = Softmax <axis = -1> (s) nan = IsNaN (p) where = Where (nan, zero, p)
+        c = Cast <to = 1> (nan) y = Add (where, c)"""
+    graph_model = load_model(model_of("float[2, 3] x", body, zero=0.0)).graph_model.clone()
     assert RemoveNanGuardsPass()(graph_model).modified
     assert [node.op_type for node in graph_model.graph] == ["MatMul", "Softmax", "IsNaN", "Cast", "Add"]
     assert not RemoveNanGuardsPass()(graph_model).modified
@@ -220,18 +197,21 @@ def test_a_second_reader_of_the_check_stays():
 LOWEST = np.finfo(np.float32).min
 
 
+def masks_before(model):
+    return score_masks(ir.from_proto(model).graph.outputs[0].producer().inputs[0])
+
+
 def masks_of(*steps):
     """The masks behind a product; a step is an operator, a constant and whether the constant comes first."""
-    g = Shaped()
-    value = g.op("MatMul", ["x", g.weights(3, 3)], "product")
-    for number, (operator, constant, *first) in enumerate(steps):
-        operands = [value, g.constant(np.asarray(constant, np.float32))]
-        if operator == "Where":
-            operands = ["seen", *operands]
-        value = g.op(operator, operands[::-1] if first else operands, f"step{number}")
-    model = g.model({"x": [2, 3], "seen": [2, 3]}, g.op("Softmax", [value], "softmax", axis=-1))
-    graph = ir.from_proto(model).graph
-    return score_masks(graph.outputs[0].producer().inputs[0])
+    body, value = "v = MatMul (x, w)", "v"
+    for number, (operator, _, *first) in enumerate(steps):
+        operands = [value, f"k{number}"][:: -1 if first else 1]
+        value = f"s{number}"
+        body += f" {value} = {operator} ({'seen, ' * (operator == 'Where')}{', '.join(operands)})"
+    constants = {f"k{number}": step[1] for number, step in enumerate(steps)}
+    return masks_before(
+        model_of("float[2, 3] x, bool[2, 3] seen", f"{body} y = Softmax <axis = -1> ({value})", **constants)
+    )
 
 
 @pytest.mark.parametrize(
@@ -244,7 +224,7 @@ def test_a_chosen_mask_may_be_moved(moved):
     vectors = {"zero": [0], "one": [1], "three": [3], "twice": [1, 1]}
     constants |= {name: np.array(values) for name, values in vectors.items()}
     made = parsed("float[3, 3] x, bool[3, 3] seen", "float[3, 3] y", body, **constants)
-    (found,) = score_masks(ir.from_proto(made).graph.outputs[0].producer().inputs[0])
+    (found,) = masks_before(made)
     assert found.choice.outputs[0].name == "c" and found.values.tolist() == [0, LOW]
 
 

@@ -13,7 +13,7 @@ from calibrators.errors import ModelError
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.models.passes.applying import applied, operators, run
 from tests.trtint8.onnx_models import function, normal, parsed, sqnr_in_int8
-from tests.trtint8.quantization.float16.half_models import FLOAT, network, weights
+from tests.trtint8.quantization.float16.half_models import FLOAT, weights
 from trtint8.models.model import load_model, prepare
 from trtint8.models.passes.simplify import (
     FoldBatchNormPass,
@@ -446,33 +446,24 @@ def test_operators_of_which_onnx_infers_nothing_pass_type_and_shape_on(domain, n
     assert [node.domain for node in model.graph.node] == [domain, ""] * 2
 
 
-MICROSOFT = "com.microsoft"
-
-
-def around(*steps, shape=(4, 32)):
-    """Two products around steps, of which those in ``com.microsoft`` are called ``ms_...``."""
-    product = ("MatMul", [weights(32, 32)], {})
-    model = network(product, *((op.removeprefix("ms_"), *rest) for op, *rest in steps), product, shape=shape)
-    for node, (op, *_) in zip(list(model.graph.node)[1:-1], steps, strict=True):
-        if op.startswith("ms_"):
-            node.domain = MICROSOFT
-    model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
-    model.graph.output[0].CopyFrom(helper.make_tensor_value_info(model.graph.output[0].name, FLOAT, shape))
-    return model
+def around(body):
+    """Two products around nodes that make ``b`` of ``a``; those of ONNX Runtime are called ``ms.``."""
+    body = f"a = MatMul (x, w) {body.replace('ms.', 'com.microsoft.')} y = MatMul (b, w)"
+    constants = {"w": weights(32, 32), "bias": weights(32), "sizes": np.array([4, 32])}
+    ends = "float[4, 32] x", "float[4, 32] y"
+    return parsed(*ends, body, domains=["com.microsoft", "trt.plugins"], **constants)
 
 
 FORMS = {
-    "gelu": [("ms_QuickGelu", [], {})],
-    "product": [("ms_FusedMatMul", [weights(32, 32)], {"alpha": 0.5})],
-    "gemm": [("ms_FusedGemm", [weights(32, 32), weights(32)], {"activation": "Relu"})],
-    "two with known ones between": [
-        ("ms_FusedMatMul", [weights(32, 32)], {}), ("Relu", [], {}), ("Sigmoid", [], {}),
-        ("ms_FusedMatMul", [weights(32, 32)], {}), ("Add", [weights(32)], {}),
-    ],
-    "in a row": [("ms_QuickGelu", [], {}), ("ms_FusedMatMul", [weights(32, 32)], {}), ("Neg", [], {})],
-    "decided by": [("ms_FusedMatMul", [weights(32, 32)], {}), ("Floor", [], {})],
-    "moved": [("ms_FusedMatMul", [weights(32, 32)], {}), ("Reshape", [np.array([4, 32])], {})],
-}  # fmt: skip
+    "gelu": "b = ms.QuickGelu (a)",
+    "product": "b = ms.FusedMatMul <alpha = 0.5> (a, w)",
+    "gemm": """b = ms.FusedGemm <activation = "Relu"> (a, w, bias)""",
+    "two with known ones between": """c = ms.FusedMatMul (a, w) d = Relu (c) e = Sigmoid (d)
+        f = ms.FusedMatMul (e, w) b = Add (f, bias)""",
+    "in a row": "c = ms.QuickGelu (a) d = ms.FusedMatMul (c, w) b = Neg (d)",
+    "decided by": "c = ms.FusedMatMul (a, w) b = Floor (c)",
+    "moved": "c = ms.FusedMatMul (a, w) b = Reshape (c, sizes)",
+}
 
 
 @pytest.mark.filterwarnings("ignore:ONNX Runtime's optimizer")
@@ -480,7 +471,7 @@ FORMS = {
 @pytest.mark.parametrize("float32_io", [False, True])
 @pytest.mark.parametrize("form", FORMS)
 def test_what_is_written_is_valid_and_computes_the_same(form, float32_io, target):
-    model, x = around(*FORMS[form]), normal(4, 32)
+    model, x = around(FORMS[form]), normal(4, 32)
     table = trtint8.calibrate(model, {"x": x}, method="minmax", progress=False)
     options = {"target": target, "keep_int8": ["*"], "float16": True, "float32_io": float32_io}
     made = trtint8.quantize(model, table, progress=False, **options)
@@ -492,9 +483,8 @@ def test_what_is_written_is_valid_and_computes_the_same(form, float32_io, target
 
 @pytest.mark.parametrize("float32_io", [False, True])
 def test_a_plugin_between_layers_reads_and_gives_float32(float32_io):
-    model = around(("Relu", [], {}))
-    model.graph.node[1].op_type = "MyPlugin_TRT"
-    table = CalibrationTable({"x": 3.0, "matmul0_out": 9.0, "relu1_out": 9.0, "matmul2_out": 30.0})
+    model = around("b = MyPlugin_TRT (a)")
+    table = CalibrationTable({"x": 3.0, "a": 9.0, "b": 9.0, "y": 30.0})
     made = trtint8.quantize(model, table, target="rtx", keep_int8=["*"], float16=True, float32_io=float32_io)
     constants = {one.name: one.data_type for one in made.graph.initializer}
     plugin = next(node for node in made.graph.node if node.op_type == "MyPlugin_TRT")
@@ -505,13 +495,13 @@ def test_a_plugin_between_layers_reads_and_gives_float32(float32_io):
 
 
 def test_types_follow_from_what_stands_beside_and_stay_open_where_nothing_tells():
-    steps = ("Relu", [], {}), ("ms_QuickGelu", [], {}), ("Sigmoid", [], {}), ("Add", [weights(32)], {})
-    graph_model = load_model(around(*steps)).graph_model
+    body = "c = Relu (a) d = ms.QuickGelu (c) e = Sigmoid (d) b = Add (e, bias)"
+    graph_model = load_model(around(body)).graph_model
     for node in graph_model.graph:
         for value in node.outputs:
             value.type = None
     settle_element_types(graph_model)
     assert {node.outputs[0].dtype for node in graph_model.graph} == {TensorProto.FLOAT}
-    graph_model = load_model(around(("ms_A", [], {}), ("Relu", [], {}), ("ms_B", [], {}))).graph_model
+    graph_model = load_model(around("c = ms.A (a) d = Relu (c) b = ms.B (d)")).graph_model
     settle_element_types(graph_model)
     assert [node.outputs[0].dtype for node in graph_model.graph][1:3] == [None, None]
