@@ -6,12 +6,12 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 import trtint8
 from calibrators.errors import CalibrationDataError, ModelError
 from tests.trtint8.integer_models import MICROSOFT, ZERO, Integers
 from tests.trtint8.interop.dynamic_models import Dynamic
+from tests.trtint8.onnx_models import parsed
 from tests.trtint8.report.samples import ACCURACY
 from tests.trtint8.validation.small_models import scaled
 from trtint8.engine.file import EngineInfo, TensorSpec
@@ -36,24 +36,17 @@ DATA = np.eye(4, dtype=np.float32) + np.float32(1 / 3)
 )
 def test_models_that_do_not_belong_together(names, named):
     with pytest.raises(ModelError, match=named):
-        trtint8.validate(scaled(1.0, names=names), DATA, reference=scaled(1.0), progress=False)
+        trtint8.validate(scaled(1.0, names=names), DATA, reference=scaled(1.0))
 
 
 def test_outputs_in_another_order_than_the_references():
     """As an engine may list them."""
 
     def of(first, second):
-        model = scaled(2.0, names=("x", "twice"))
-        model.graph.node.append(helper.make_node("Mul", ["x", "one"], ["once"]))
-        model.graph.initializer.append(numpy_helper.from_array(np.ones(1, np.float32), "one"))
-        del model.graph.output[:]
-        for name in (first, second):
-            model.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 4]))
-        return model
+        outputs = f"float[n, 4] {first}, float[n, 4] {second}"
+        return parsed("float[n, 4] x", outputs, "once = Mul (x, one) twice = Add (x, x)", one=np.float32([1]))
 
-    found = trtint8.validate(
-        of("twice", "once"), DATA, reference=of("once", "twice"), metrics=["max_error"], progress=False
-    )
+    found = trtint8.validate(of("twice", "once"), DATA, reference=of("once", "twice"), metrics=["max_error"])
     assert [(one.name, one.max_error) for one in found.outputs] == [("once", 0.0), ("twice", 0.0)]
 
 
