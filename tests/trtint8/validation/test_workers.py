@@ -239,6 +239,7 @@ def test_mean_average_precision(workers_here):
 
 NAN = IMAGES.copy()
 NAN[33, 0, 2, 2] = np.nan
+PARTS = [{"images": IMAGES[:40]}, {"images": IMAGES[40:]}]
 
 
 @pytest.mark.parametrize(
@@ -247,9 +248,9 @@ NAN[33, 0, 2, 2] = np.nan
         (NAN, LABELS, {}),
         (IMAGES, np.where(np.arange(SAMPLES) == 71, 10, LABELS), {}),
         (lambda: iter(()), None, {}),
-        ([{"images": IMAGES[:40]}, {"images": IMAGES[40:]}], LABELS[:50], {}),
-        ([{"images": IMAGES[:40]}, {"images": IMAGES[40:]}], np.tile(LABELS, 2), {}),
-        ([{"images": IMAGES[:40]}, [1]], None, {}),
+        (PARTS, LABELS[:50], {}),
+        (PARTS, np.tile(LABELS, 2), {}),
+        ([PARTS[0], [1]], None, {}),
         (IMAGES, None, {"metrics": ["top1"]}),
         (IMAGES, None, {"metrics": ["top"]}),
         (IMAGES, None, {"metrics": [wrong]}),

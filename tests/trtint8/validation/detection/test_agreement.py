@@ -56,6 +56,10 @@ def test_the_order_of_equal_scores_and_of_equal_overlaps_has_no_effect():
     assert match_detections(found, others, 0.5) == match_detections(found, others[::-1], 0.5) == 1
 
 
+#: Of two images.
+FOUND = np.stack([table((A, 0, 0.9), (B, 0, 0.4)), table((A, 0, 0.9), (B, 0, 0.2))])
+
+
 def decode(outputs):
     return [(image[:, :4], image[:, 5], image[:, 4]) for image in outputs["y"]]
 
@@ -70,14 +74,13 @@ def measured(metric, found, wanted, labels=None):
 
 
 def test_the_value_is_twice_the_matches_by_all_detections():
-    found = np.stack([table((A, 0, 0.9), (B, 0, 0.4)), table((A, 0, 0.9), (B, 0, 0.2))])
     wanted = np.stack([table((B, 0, 0.9), (A, 0, 0.4)), table((A, 0, 0.9), (FAR, 0, 0.8))])
-    measurand, meter = measured(DetectionAgreement(decode), found, wanted)
+    measurand, meter = measured(DetectionAgreement(decode), FOUND, wanted)
     assert (measurand.name, measurand.relative, measurand.perfect) == ("detections", True, 1.0)
     assert meter.value() == pytest.approx(2 * 3 / (3 + 4))  # a score of 0.2 is too low
-    _, strict = measured(DetectionAgreement(decode, score=0.5), found, wanted)
+    _, strict = measured(DetectionAgreement(decode, score=0.5), FOUND, wanted)
     assert strict.value() == pytest.approx(2 * 1 / (2 + 3))
-    _, none = measured(DetectionAgreement(decode, score=0.95), found, found)
+    _, none = measured(DetectionAgreement(decode, score=0.95), FOUND, FOUND)
     with pytest.warns(UserWarning, match=r"'detections'.*above 0.95"):
         assert math.isnan(none.value())  # which is neither good nor bad
 
@@ -95,14 +98,13 @@ def test_a_decoder_may_compute_in_place():
 
 
 def test_true_boxes_take_the_place_of_fp32():
-    found = np.stack([table((A, 0, 0.9), (B, 0, 0.4)), table((A, 0, 0.9), (B, 0, 0.2))])
     labels = np.full((2, 2, 5), -1.0, np.float32)
-    for without in (found[:, :0], found):
+    for without in (FOUND[:, :0], FOUND):
         _, meter = measured(DetectionAgreement(decode), without, without, labels)
         with pytest.raises(CalibrationDataError, match="'detections'"):
             meter.value()
     labels[0, 0], labels[0, 1], labels[1, 0] = [*A, 0], [*FAR, 0], [*A, 1]
-    measurand, meter = measured(DetectionAgreement(decode), found, found[:, :0], labels)
+    measurand, meter = measured(DetectionAgreement(decode), FOUND, FOUND[:, :0], labels)
     title = "detections that are true (F1)"
     assert (measurand.relative, measurand.perfect, measurand.title) == (False, None, title)
     # Of three detections one is true; of three boxes one is found, because the last has another class.
