@@ -93,7 +93,7 @@ def test_layers_to_keep_in_int8_are_refused_without_fp16(options, on_rtx, table,
     refused(tmp_path, on_rtx, ModelError, r"keep_int8.*fp16", table, keep_int8=["*"], **options)
 
 
-@pytest.mark.parametrize("capabilities", ["8.6", [8.6], "NVIDIA A10", ["sm_86", "A10"]])
+@pytest.mark.parametrize("capabilities", ["8.6", [8.6], ["sm_86", "A10"]])
 def test_one_compute_capability_by_itself(on_rtx, capabilities, table):
     result = on_rtx(table, compute_capabilities=capabilities, keep_int8=["*"])
     assert result.info.compute_capabilities == ("8.6",)

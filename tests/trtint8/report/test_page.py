@@ -73,8 +73,9 @@ def rows_of(element):
 
 
 def changed(found, **changes):
-    """The page of files whose contents differ in some fields, by their kinds."""
+    """The page of files whose contents differ in some fields, by their kinds; without cards of tensors."""
     fields = {kind: dataclasses.replace(getattr(found, kind), **given) for kind, given in changes.items()}
+    fields = {"table": None, **fields}
     return render(gather(dataclasses.replace(found, **fields)))
 
 

@@ -113,7 +113,8 @@ def test_a_name_without_an_output_means_the_first_one_that_is_not_cached(name):
     rows = np.eye(2, 3, dtype=np.float32)
     shown = rows if name in ("agreement", "top1") else maps
     reference = {"keys": -shown, "y": shown}
-    batch = Batch({}, {"keys": shown, "y": shown}, reference, np.arange(2), 2)
+    outputs = {"keys": np.roll(shown, 2, axis=1), "y": shown}
+    batch = Batch({}, outputs, reference, np.arange(2), 2)
     (measurand,) = measurands([name], BatchForm.of(reference, batch.labels, 2, cached=("keys",)))
     value = measurand.measure(batch).value()
     assert getattr(value, "value", value) == (np.inf if name == "psnr" else 1.0)
