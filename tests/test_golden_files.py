@@ -21,7 +21,7 @@ from trtint8.cli.output import print_json
 from trtint8.engine.file import TensorSpec, read_engine_info, save_engine
 from trtint8.engine.layers import Layer
 from trtint8.engine.profiles import ShapeRange
-from trtint8.report.files import find_report_files, parse_accuracy, parse_benchmark
+from trtint8.report.files import find_report_files, parse
 from trtint8.runtime.bench import Benchmarks, BenchReport, Summary, bench
 from trtint8.sensitivity.results import Sensitivity, Suspect
 from trtint8.tuning.candidates import Trial
@@ -120,7 +120,7 @@ def test_cache_sidecar(tmp_path):
 
 def test_accuracy(tmp_path, capsys):
     path = GOLDEN / "model.accuracy.json"
-    accuracy = parse_accuracy(document(path), str(path))
+    accuracy = parse("accuracy", document(path), str(path))
     assert (accuracy.judged, accuracy.samples) == ("the Q/DQ model in ONNX Runtime", 200)
     assert (accuracy.top1, accuracy.top5, accuracy.reference_top1) == (Share(180, 200), None, Share(175, 200))
     assert accuracy.agreement == Share(195, 200)
@@ -185,7 +185,7 @@ def test_bench(monkeypatch, capsys):
     }
     report = BenchReport("model.engine", 8, True, False, 1000, 2.0, times)
     measured = Benchmarks("NVIDIA A100", "random", (report,))
-    assert parse_benchmark(document(path), str(path)) == measured
+    assert parse("bench", document(path), str(path)) == measured
     monkeypatch.setattr("trtint8.cli.bench.bench", wraps(bench)(lambda **_: measured))
     assert main(["bench", "model.engine", "--json"]) == 0
     assert without_newer(json.loads(capsys.readouterr().out)) == without_newer(document(path))

@@ -20,8 +20,6 @@ from calibrators.ray.cluster import RayExecutor as RayExecutor
 from calibrators.tables.table import CalibrationTable as CalibrationTable
 from trtint8.api.accuracy import measure_sensitivity as measure_sensitivity
 from trtint8.api.accuracy import tune as tune
-from trtint8.api.accuracy import validate as validate
-from trtint8.api.audit import audit as audit
 from trtint8.api.building import build_int8_engine as build_int8_engine
 from trtint8.api.building import set_dynamic_ranges as set_dynamic_ranges
 from trtint8.api.doctor import doctor as doctor
@@ -31,6 +29,7 @@ from trtint8.api.quantization import QuantizedFiles as QuantizedFiles
 from trtint8.api.quantization import quantize as quantize
 from trtint8.api.quantization import write_quantized as write_quantized
 from trtint8.api.running import run_engine as run_engine
+from trtint8.auditing.audit import audit as audit
 from trtint8.auditing.gpus import Gpu as Gpu
 from trtint8.auditing.results import Audit as Audit
 from trtint8.auditing.results import AuditedEngine as AuditedEngine
@@ -67,4 +66,5 @@ from trtint8.tuning.tune import Tuned as Tuned
 from trtint8.validation.accuracy import Accuracy as Accuracy
 from trtint8.validation.metrics import DetectionAgreement as DetectionAgreement
 from trtint8.validation.metrics import MeanAveragePrecision as MeanAveragePrecision
+from trtint8.validation.validate import validate as validate
 from trtint8.version import __version__ as __version__

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
-from calibrators.checks import FilePath, check_choice, check_mapping, keeping_warnings
+from calibrators.checks import FilePath, check_choice, keeping_warnings
 from calibrators.data.batches import warning_of_inputs
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, LabelSource
@@ -14,9 +14,6 @@ from calibrators.data.opening import DataSource, open_data
 from calibrators.errors import (
     Argument,
     BuildError,
-    CalibrationDataError,
-    ModelError,
-    TableError,
     UnsupportedError,
 )
 from calibrators.histograms.thresholds import Method
@@ -28,181 +25,20 @@ from calibrators.tensorrt.flavor import Target
 from trtint8.engine.profiles import Profile
 from trtint8.models.model import load_float_model, prepare
 from trtint8.models.states import with_recorded_states
-from trtint8.models.torch_export import AnyModel, open_module, open_modules
+from trtint8.models.torch_export import AnyModel, open_module
 from trtint8.quantization.config import ArithmeticName, arithmetic_named
 from trtint8.quantization.targets import DEFAULT, TARGETS
-from trtint8.runtime.bindings import LoadingOptions
-from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.budget import Budget, Goal
 from trtint8.validation.metrics import Metric
 
 # What a call alone needs is imported by it, so that one does not load what the others are made of.
 if TYPE_CHECKING:
-    from trtint8.arithmetic.simulation import Integers
     from trtint8.auditing.gpus import Gpu
     from trtint8.sensitivity.measure import Plan
     from trtint8.sensitivity.results import Sensitivity
     from trtint8.tuning.candidates import Trial
     from trtint8.tuning.stopwatch import SpeedTrial
     from trtint8.tuning.tune import Tuned
-
-
-def validate(
-    model: AnyModel,
-    data: DataSource,
-    *,
-    reference: AnyModel | None = None,
-    table: TableSource | None = None,
-    arithmetic: ArithmeticName | None = None,
-    also: Mapping[str, AnyModel] | None = None,
-    labels: LabelSource | None = None,
-    metrics: Metric | Sequence[Metric] | None = None,
-    max_drop: float | None = None,
-    minimum: float | None = None,
-    batch_size: int | None = None,
-    limit: int | None = None,
-    preprocessing: Preprocessing | None = None,
-    skip_bad: bool = False,
-    executor: Executor = "local",
-    threads: int | None = None,
-    allow_host_code: bool = False,
-    plugins: Sequence[FilePath] = (),
-    tensors: Sequence[str] = (),
-    progress: bool = True,
-    example_inputs: object = None,
-) -> Accuracy:
-    """Compares an INT8 model or engine with the FP32 model on data that it was not calibrated on.
-
-    With ``table`` and ``arithmetic``, the INT8 model is a float model as a backend computes it in integers;
-    the page "What each backend computes" says what that is.
-
-    An engine runs on the GPU. Without a GPU, ONNX Runtime runs the Q/DQ model beside the engine, from which
-    it was built, as fake quantization.
-
-    The result is the same, bit for bit, for any number of workers; the number of threads, and the batch size,
-    may change the last bits of what ONNX Runtime computes.
-
-    Memory grows with the data by one byte per sample, metric and model (16 bytes for a function as metric). A
-    metric over the data set may need more.
-
-    Args:
-        model: A Q/DQ model, or the path of an engine file; called INT8 in the result.
-        data: What :func:`calibrate` takes. Its labels, if it has some, are class indices, or arrays that an
-            output is compared with, such as images or maps of classes.
-        reference: The FP32 model, which may be a ``torch.nn.Module``. It is required, except with
-            ``arithmetic``: there it is ``model`` by default.
-        table: With ``arithmetic``, the calibration table of ``model``, or its path. A Q/DQ model has the
-            ranges of its pairs, and takes no table.
-        arithmetic: Computes ``model``, a float model or a model with Q/DQ pairs, with the integers of a
-            backend. ``explicit`` and ``implicit`` are those of TensorRT; ``dla``, ``ncnn`` and ``qnnpack``
-            are other backends. ``in_integers`` of the result has the largest sum of every layer. By default
-            ``model`` runs as it is.
-        also: Other models or engines to judge on the same samples, by name, such as ``{"FP16": path}``.
-        labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``.
-        metrics: What to measure, one metric or several. A metric has a name, or is a function or an object.
-            Names for class scores are ``top1``, ``top5`` or any ``topK``, ``agreement``, and
-            ``agreement_all`` (all outputs at once); for images ``psnr``; for classes of positions ``pixels``
-            and ``miou``; for detectors ``detections``, and with true boxes ``map`` and ``map50``; for every
-            output ``sqnr``, ``cosine`` and ``max_error``, which are measured together, and ``token_cosine``.
-            The layout of a detector's outputs may follow a colon, as in ``map:grid``;
-            :class:`DetectionAgreement` takes a decoder. A metric of one output measures the first output that
-            is not cached, or the output whose name follows a colon, as in ``psnr:hr``. ``psnr``, ``pixels``
-            and ``miou`` compare with labels if these have the output's shape, else with FP32. A function
-            takes ``(feeds, outputs)`` or ``(feeds, outputs, reference_outputs)`` of a batch, and returns a
-            number or one per sample. An object is a metric over the data set, such as
-            :class:`MeanAveragePrecision`. Functions, objects and decoders get copies of all arrays. Where
-            None, the outputs decide: class scores get ``agreement``, and with labels ``top1`` and ``top5``;
-            detections with true boxes as labels get ``map`` and ``map50``; every network gets ``sqnr``,
-            ``cosine`` and ``max_error``, and embeddings (rows of length 1) only these. ``chosen`` of the
-            result names the choice.
-        max_drop: How much the first of ``metrics`` may lose, as in :func:`tune`. Where ``metrics`` is None,
-            it is for the metric that :func:`tune` takes by default. ``judgement`` of the result says what was
-            found.
-        minimum: The least value of that metric, as in :func:`tune`. Without both there is no limit.
-        batch_size: Samples per batch.
-        limit: Use only this many samples.
-        preprocessing: How raw images become inputs.
-        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
-            labels, and warn of them by name. By default the first such file is an error.
-        executor: Where models run: see :func:`calibrate`. Over Ray, metrics are computed by the workers;
-            a metric over the data set must merge (:class:`trtint8.validation.metrics.MergeableMetric`).
-        threads: Threads for each model in ONNX Runtime, which chooses by default. If a model computes every
-            sample by itself, they run parts of a batch. Over Ray it is the number per worker, by default 1.
-        allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
-        plugins: Paths of shared libraries with the plugins that engines use.
-        tensors: Names of tensors inside the reference, or patterns with ``*`` and ``?``, to compare as well.
-            ``tensors`` of the result has the SQNR of each tensor and its largest difference in steps of its
-            scale. It names the first tensor that differs by more than a step, and says why a model lacks
-            others. These tensors are not fused, which may change the last bits of outputs. Where
-            ``batch_size`` is None, batches are so small that their tensors fit into memory.
-        progress: Show a progress bar on a terminal.
-        example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
-
-    Returns:
-        The comparison, with a test of each difference that says whether it is more than chance.
-
-    Raises:
-        TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
-    """
-    also = {} if also is None else also
-    check_mapping("also", also, "from the name of a model to the model")
-    asked = None if metrics is None else _listed(metrics)
-    from trtint8.validation.validate import validate_models
-
-    budget = None
-    if max_drop is not None or minimum is not None:
-        if asked is not None and not asked:
-            raise CalibrationDataError(
-                f"{Argument('metrics')} names none, and {Argument('max_drop')} and {Argument('minimum')} are "
-                "limits of the first; name one"
-            )
-        budget = Budget(max_drop, asked[0] if asked else None, minimum)
-    integers = _integers(table, arithmetic)
-    if reference is None and integers is None:
-        raise ModelError(
-            f"there is no float model to compare with; add {Argument('reference')}, or "
-            f"{Argument('table')} and {Argument('arithmetic')}"
-        )
-    given = model if reference is None else reference
-    judged, float_model, *others = open_modules((model, given, *also.values()), example_inputs)
-    with keeping_warnings() as said:
-        accuracy = validate_models(
-            judged,
-            data,
-            reference=float_model,
-            also=dict(zip(also, others, strict=True)),
-            metrics=asked,
-            data_options=DataOptions(
-                batch_size, limit, preprocessing=preprocessing, labels=labels, skip_bad=skip_bad
-            ),
-            run=RunOptions(threads, executor, progress=progress),
-            budget=budget,
-            loading=LoadingOptions(allow_host_code, plugins),
-            integers=integers,
-            tensors=tensors,
-        )
-    return replace(accuracy, warnings=tuple(dict.fromkeys((*accuracy.warnings, *said))))
-
-
-def _integers(table: TableSource | None, arithmetic: str | None) -> Integers | None:
-    """How a model is computed in integers."""
-    if arithmetic is None:
-        if table is not None:
-            raise TableError(
-                f"{Argument('table')} is read with an arithmetic alone; add {Argument('arithmetic')}, or "
-                f"leave {Argument('table')} out"
-            )
-        return None
-    from trtint8.arithmetic.simulation import Integers
-
-    return Integers(arithmetic_named(arithmetic), None if table is None else as_table(table))
-
-
-def _listed(metrics: Metric | Sequence[Metric]) -> list[Metric]:
-    """Metrics where several may be given: a name, a function or an object by itself is one."""
-    if isinstance(metrics, str) or not isinstance(metrics, Iterable):
-        return [metrics]
-    return list(metrics)
 
 
 #: How many samples are enough to rank layers; more of them only make the intervals narrower.

@@ -15,26 +15,26 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from calibrators.checks import FilePath
+from calibrators.checks import keeping_warnings
 from calibrators.data.inputs import InputShapes, OpenShape
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import UnsupportedError
 from calibrators.operators import operator_of
 from calibrators.progress import job
-from calibrators.tables.table import CalibrationTable
+from calibrators.tables.ranges import TableSource, as_table
 from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.flavor import Flavor, Target, title_of
 from trtint8.auditing.costs import COMPUTING, by_node, costs_of, layers_beside, read_measured
-from trtint8.auditing.gpus import Gpu, at_costs_of
+from trtint8.auditing.gpus import Gpu, at_costs_of, find_gpu
 from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel, AuditedPart, Bound, Cost
 from trtint8.builder.build import Build, BuiltEngine
-from trtint8.builder.config import BuildOptions, nearest_capability
+from trtint8.builder.config import BuildOptions, given_options, nearest_capability
 from trtint8.builder.refusals import quantization_target
 from trtint8.engine.kernels import PARTS, Traffic, activation_sizes, parts_of, total_traffic, traffic_of
 from trtint8.engine.layers import Layer, LayerReport
 from trtint8.engine.profiles import Profile, optimal_shapes
 from trtint8.models.graph import holds_graphs, values_read
-from trtint8.models.model import Model, prepare
+from trtint8.models.model import Model, ModelSource, load_float_model, prepare
 from trtint8.models.outputs.picked import left_out_nodes, runnable_part
 from trtint8.models.passes.simplify import InferShapesPass
 from trtint8.models.serialization import runnable
@@ -402,74 +402,100 @@ def _nodes_that_run(graph: ir.Graph) -> Iterator[ir.Node]:
             yield node
 
 
-def audit_model(
-    model: Model,
-    table: CalibrationTable,
-    gpu: Gpu,
-    options: EstimatorOptions,
+def audit(
+    model: ModelSource,
+    table: TableSource,
+    gpu: str | Gpu,
+    *,
+    profile: Profile | None = None,
+    target: Target = "auto",
     keep_float: Sequence[str] = (),
     keep_int8: Sequence[str] = (),
-    layer_times: Mapping[str, FilePath] | None = None,
+    layer_times: Mapping[str, str] | None = None,
+    options: BuildOptions | None = None,
+    progress: bool = True,
 ) -> Audit:
-    """Builds the engines and estimates their times.
+    """Estimates what INT8 would gain on a GPU, by comparing FP32, FP16 and INT8 engines. No GPU is needed.
+
+    TensorRT for RTX builds the engines on any machine. The result is an estimate from the compiled graphs;
+    nothing is timed. The time of a kernel is that of moving its bytes through the GPU's memory, or of
+    computing its products on the tensor cores, whichever is longer.
 
     Args:
-        model: A float model.
-        table: Its calibration table.
-        gpu: The GPU that times are estimated for.
-        options: How the engines are built.
+        model: A path, the serialized model or a ``ModelProto``; a float model.
+        table: Its calibration table, or the file that holds it.
+        gpu: Name of a GPU such as "RTX 4090" (see :data:`trtint8.auditing.gpus.GPUS`), a compute capability
+            like "8.9", or the figures of a GPU.
+        profile: Shapes of dynamic inputs. The optimal shapes are used. By default a batch of 8 of the largest
+            calibration samples.
+        target: Which TensorRT builds; ``auto`` takes the full TensorRT if it and a GPU are present, else
+            TensorRT for RTX.
         keep_float: Names of nodes, or patterns, that stay in float.
         keep_int8: Names of nodes, or patterns, that are put in INT8 even if that is estimated to be slower.
-        layer_times: Precision to the file of ``trtexec --exportProfile`` of an engine that was timed.
+        layer_times: Measured times of layers, for comparison with the estimated times. It maps the precision
+            of an engine, such as ``FP16`` or ``INT8+FP16``, to the file that ``trtexec --exportProfile``
+            wrote. The file ``NAME.layers.json`` of ``--exportLayerInfo`` is read together with
+            ``NAME.profile.json``.
+        options: All other options of the builds; ``fp16`` has no effect.
+        progress: Show a progress bar on a terminal for every build.
 
     Returns:
-        The engines, side by side, without plugins at the end of the model.
+        The engines side by side, with their kernels, bytes, multiply-adds, estimated times, and a verdict.
 
     Raises:
-        ModelError: The model is unusable.
+        ModelError: The model is unusable or quantized already, or a pattern matches nothing.
         TableError: The table is of another model, or lacks a range.
-        BuildError: TensorRT refuses the model, or the profile does not fit.
-        UnsupportedError: This TensorRT does not list the layers of an engine.
+        BuildError: TensorRT refuses the model, the profile does not fit, or a file of ``trtexec`` is damaged.
+        UnsupportedError: The GPU is not in the table, this TensorRT does not list the layers of an engine, or
+            times are given of no engine of this model.
         GpuUnavailableError: This TensorRT needs a GPU to build.
     """
-    prepared = prepare(model)
-    estimator = Estimator.open(runnable_part(prepared), table.provenance.input_sizes, gpu, options)
-    fixed, peaks, work = estimator.model, table.peaks, estimator.work
-    measured = read_measured(layer_times or {}, (_ALL_FLOAT, _FLOAT, *_INT8), work.multiply_adds)
-    asked, shapes = QuantizeOptions(keep_float, keep_int8, estimator.quantization_target), estimator.shapes
-    quantized, _ = quantize_graph(fixed, table, asked, largest=shapes)
-    mixed, _ = quantize_graph(fixed, table, replace(asked, float16=True), largest=shapes)
-    built = {"FP32": fixed.graph_model, "FP16": fixed.graph_model, "INT8": quantized, "INT8+FP16": mixed}
-    engines = []
-    with job(enabled=options.progress):
-        for precision, graph_model in built.items():
-            fp16 = "FP16" in precision
-            engines.append(estimator.estimate(precision, graph_model, peaks, fp16=fp16))
-    builder = title_of(estimator.flavor.name)
-    if estimator.of_another_gpu:
-        builder = f"another TensorRT than {builder}, which runs no INT8 there,"
-    verdict = judge(engines, gpu.name, builder, work.multiply_adds)
-    return Audit(
-        model=model.name,
-        gpu=gpu,
-        flavor=estimator.flavor.name,
-        tensorrt_version=estimator.flavor.version,
-        compute_capability=estimator.compute_capability or "current",
-        shapes=shapes,
-        engines=tuple(engines),
-        verdict=verdict.sentence,
-        reasons=verdict.reasons,
-        uncounted=work.uncounted,
-        model_fingerprint=model.fingerprint,
-        table_fingerprint=table.fingerprint,
-        left_out=left_out_nodes(prepared),
-        costs=_costs(engines, measured, work.multiply_adds),
-        measured_seconds={
-            precision: sum(kernel.seconds or 0.0 for kernel in kernels)
-            for precision, kernels in measured.items()
-        },
-        layers=layers_beside(engines, measured, work.multiply_adds),
-    )
+    wanted = EstimatorOptions(target, profile, given_options(options), progress)
+    figures = find_gpu(gpu)
+    loaded, ranges = load_float_model(model), as_table(table)
+    with keeping_warnings(ranges.warnings) as said:
+        prepared = prepare(loaded)
+        estimator = Estimator.open(runnable_part(prepared), ranges.provenance.input_sizes, figures, wanted)
+        fixed, peaks, work = estimator.model, ranges.peaks, estimator.work
+        measured = read_measured(layer_times or {}, (_ALL_FLOAT, _FLOAT, *_INT8), work.multiply_adds)
+        asked, shapes = (
+            QuantizeOptions(keep_float, keep_int8, estimator.quantization_target),
+            estimator.shapes,
+        )
+        quantized, _ = quantize_graph(fixed, ranges, asked, largest=shapes)
+        mixed, _ = quantize_graph(fixed, ranges, replace(asked, float16=True), largest=shapes)
+        built = {"FP32": fixed.graph_model, "FP16": fixed.graph_model, "INT8": quantized, "INT8+FP16": mixed}
+        engines = []
+        with job(enabled=progress):
+            for precision, graph_model in built.items():
+                fp16 = "FP16" in precision
+                engines.append(estimator.estimate(precision, graph_model, peaks, fp16=fp16))
+        builder = title_of(estimator.flavor.name)
+        if estimator.of_another_gpu:
+            builder = f"another TensorRT than {builder}, which runs no INT8 there,"
+        verdict, reasons = judge(engines, figures.name, builder, work.multiply_adds)
+        return Audit(
+            model=loaded.name,
+            gpu=figures,
+            flavor=estimator.flavor.name,
+            tensorrt_version=estimator.flavor.version,
+            compute_capability=estimator.compute_capability or "current",
+            shapes=shapes,
+            engines=tuple(engines),
+            verdict=verdict,
+            reasons=reasons,
+            uncounted=work.uncounted,
+            model_fingerprint=loaded.fingerprint,
+            table_fingerprint=ranges.fingerprint,
+            left_out=left_out_nodes(prepared),
+            costs=_costs(engines, measured, work.multiply_adds),
+            measured_seconds={
+                precision: sum(kernel.seconds or 0.0 for kernel in kernels)
+                for precision, kernels in measured.items()
+            },
+            layers=layers_beside(engines, measured, work.multiply_adds),
+            warnings=tuple(said),
+        )
 
 
 def _costs(
@@ -505,20 +531,9 @@ _WORTH_SAYING = 0.1
 _ALL_FLOAT, _FLOAT, _INT8 = "FP32", "FP16", ("INT8", "INT8+FP16")
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What INT8 changes beside FP16.
-
-    Attributes:
-        sentence: The sentence, without a full stop.
-        reasons: Names of the ONNX nodes that take longer in INT8, the worst first; empty where INT8 gains.
-    """
-
-    sentence: str
-    reasons: tuple[str, ...]
-
-
-def judge(engines: Sequence[AuditedEngine], gpu: str, builder: str, work: Mapping[str, int]) -> Verdict:
+def judge(
+    engines: Sequence[AuditedEngine], gpu: str, builder: str, work: Mapping[str, int]
+) -> tuple[str, tuple[str, ...]]:
     """Compares the faster one of the INT8 engines with the FP16 engine.
 
     Args:
@@ -528,16 +543,14 @@ def judge(engines: Sequence[AuditedEngine], gpu: str, builder: str, work: Mappin
         work: Name of each ONNX node that computes products to the number of its multiply-adds.
 
     Returns:
-        The verdict.
+        What INT8 changes beside FP16, as a sentence without a full stop; and the names of the ONNX nodes that
+        take longer in INT8, the worst first, which are none where INT8 gains.
     """
     half = next(engine for engine in engines if engine.precision == _FLOAT)
     int8 = _faster(engines)
     if int8 is None or int8.traffic is None or half.traffic is None or not half.ends or not int8.ends:
-        return Verdict(
-            f"the builder does not list the shapes and types of all tensors, so INT8 and {_FLOAT} cannot be "
-            "compared",
-            (),
-        )
+        unknown = "the builder does not list the shapes and types of all tensors"
+        return f"{unknown}, so INT8 and {_FLOAT} cannot be compared", ()
     slowest, fastest = sorted(before / after for before, after in zip(half.ends, int8.ends, strict=True))
     bytes_ratio = int8.traffic.total / half.traffic.total
     moved = f"{int8.precision} moves {bytes_ratio:.2g}x the bytes of {_FLOAT} here{_requantized(int8)}"
@@ -548,9 +561,9 @@ def judge(engines: Sequence[AuditedEngine], gpu: str, builder: str, work: Mappin
         f"({_estimated(half.ends, int8.ends)})"
     )
     if slowest >= _FASTER:
-        return Verdict(sentence, ())
+        return sentence, ()
     losses = _losses(half, int8, work)
-    return Verdict(f"{sentence}{_attention(half, int8)}{_because(losses)}", tuple(losses))
+    return f"{sentence}{_attention(half, int8)}{_because(losses)}", tuple(losses)
 
 
 def _expected(slowest: float, fastest: float) -> str:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from calibrators import records
-from calibrators.errors import TableError
 from calibrators.records import Count, NonNegative
 from trtint8.auditing.gpus import Gpu
 from trtint8.engine.kernels import Traffic
@@ -215,17 +214,3 @@ class Audit(records.Result):
             KeyError: There is none.
         """
         return {engine.precision: engine for engine in self.engines}[precision]
-
-
-def parse_audit(document: object, source: str) -> Audit:
-    """Reads the output of `trtint8 audit --json`.
-
-    Args:
-        document: The parsed JSON.
-        source: What to call it in messages.
-
-    Raises:
-        TableError: A field is missing, has the wrong type or exceeds its limits.
-    """
-    with records.decoding(f"'{source}' is no output of 'trtint8 audit --json'", TableError, "audit again"):
-        return records.to_record(document, Audit)

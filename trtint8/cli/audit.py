@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from calibrators.data.inputs import shape_text
 from calibrators.errors import megabytes
-from trtint8.api.audit import audit
+from trtint8.auditing.audit import audit
 from trtint8.auditing.gpus import GPUS
 from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel, Cost
 from trtint8.cli.output import named_nodes, print_json, print_line, print_table, say

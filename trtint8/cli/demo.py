@@ -10,7 +10,6 @@ from calibrators.checks import check_path
 from calibrators.errors import OutputError
 from calibrators.files import check_writable
 from calibrators.tensorrt import flavor
-from trtint8.api import accuracy as validation
 from trtint8.api import building
 from trtint8.builder.build import Build
 from trtint8.cli.output import print_json, print_line, print_table
@@ -18,6 +17,7 @@ from trtint8.data import DEMO_MODEL, load_digits_split
 from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import runnable
 from trtint8.validation.accuracy import percent
+from trtint8.validation.validate import validate
 
 #: What to say of an engine that is not what is built by default.
 _TOO_SMALL = (
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> None:
     with runnable(prepared.graph_model) as serialized:
         fp32 = Build(flavor.load(flavor.ON_ANY_MACHINE), prepared.inputs).run(serialized)
     assert result.qdq_model is not None  # it has no other route
-    accuracy = validation.validate(
+    accuracy = validate(
         result.qdq_model, split.heldout_images, reference=DEMO_MODEL, labels=split.heldout_labels
     )
     seconds = time.perf_counter() - started

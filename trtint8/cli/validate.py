@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 
 from calibrators.errors import counted
-from trtint8.api.accuracy import validate
 from trtint8.cli.output import print_json, print_line, print_table
 from trtint8.cli.verbs import Way, add_arguments, values_of
 from trtint8.validation.accuracy import REFERENCE, Accuracy, accuracy_rows, verdicts
 from trtint8.validation.metrics import NAMES, USUAL_NAMES
 from trtint8.validation.tensors import TENSOR_COLUMNS, tensor_notes, tensor_rows
+from trtint8.validation.validate import validate
 
 EXAMPLE = """examples:
   trtint8 validate resnet50.engine heldout.npz --reference resnet50.onnx --json

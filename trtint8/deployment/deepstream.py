@@ -29,7 +29,7 @@ from trtint8.deployment.content import (
 from trtint8.deployment.source import Code, DeploySource, Detector, c_bool, fits_key_file
 from trtint8.engine.file import TensorSpec
 from trtint8.models.model import Model
-from trtint8.validation.detection.decoding import LONGEST_SHARE, GridRows
+from trtint8.validation.detection.decoding import LONGEST_SHARE
 
 #: How far the factors of two channels may be apart before DeepStream's one factor counts as different.
 _TOLERANCE = 1e-6
@@ -253,7 +253,7 @@ def parser(detector: Detector) -> Code:
     return template(
         "deepstream/nvdsinfer_parser.cpp.in",
         rows=c_bool(grid is None or not grid.boxes_last),
-        objectness=c_bool(grid is not None and grid.rows is GridRows.OBJECTNESS_AND_SCORES),
+        objectness=c_bool(grid is not None and grid.objectness),
         corners=c_bool(grid is None),
         classes=detector.classes,
         longest_share=Code(f"{LONGEST_SHARE:.1f}F"),

@@ -7,22 +7,20 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from calibrators.checks import NOTE, FilePath, doubts_among, keeping_warnings, notes_among, several
+from calibrators.checks import NOTE, FilePath, doubts_among, notes_among, several
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import DataOptions, LabelSource
+from calibrators.data.inputs import LabelSource
 from calibrators.data.opening import DataSource
 from calibrators.errors import Argument, ModelError, TableError, counted, titled
 from calibrators.records import Result
-from calibrators.run import RunOptions
-from trtint8.arithmetic.simulation import Integers
 from trtint8.engine.kernels import PARTS, total_traffic
 from trtint8.models.model import Model
-from trtint8.quantization.config import ArithmeticName, arithmetic_named
-from trtint8.report.files import ReportFiles, find_report_files, of_data, refuse_given
+from trtint8.quantization.config import ArithmeticName
+from trtint8.report.files import ReportFiles, find_report_files, refuse_given
 from trtint8.report.layers import Cell, make_cells
 from trtint8.report.text import time_text
-from trtint8.runtime.bindings import NO_CODE
 from trtint8.validation.accuracy import (
     REFERENCE,
     Accuracy,
@@ -32,7 +30,7 @@ from trtint8.validation.accuracy import (
     measure_unit,
 )
 from trtint8.validation.significance import Estimate, Share, as_number
-from trtint8.validation.validate import validate_models
+from trtint8.validation.validate import validate
 
 #: The share by which numbers of bytes, and times, may differ and mean the same.
 _MARGIN = 0.01
@@ -157,7 +155,8 @@ def compare_runs(
     if len(sources) < 2:
         raise TableError("a comparison needs at least two runs; give two or more engines, folders or files")
     runs = [find_report_files([source]) for source in sources]
-    options = DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels, skip_bad=skip_bad)
+    options: dict[str, Any] = {"labels": labels, "batch_size": batch_size, "limit": limit}
+    options |= {"preprocessing": preprocessing, "skip_bad": skip_bad}
     runs = [_judged(run, arithmetic, model, data, options) for run in runs]
     stems = [run.stem for run in runs]
     names = tuple(stems) if len(set(stems)) == len(stems) else tuple(str(Path(source)) for source in sources)
@@ -309,11 +308,11 @@ def _judged(
     arithmetic: ArithmeticName | None,
     model: FilePath | None,
     data: DataSource | None,
-    options: DataOptions,
+    options: Mapping[str, Any],
 ) -> ReportFiles:
     """A run with the accuracy that it has in an arithmetic; the run itself without one."""
     if arithmetic is None:
-        refuse_given({"model": model, "data": data, **of_data(options)}, "arithmetic")
+        refuse_given({"model": model, "data": data, **options}, "arithmetic")
         return run
     for name, value in (("model", model), ("data", data)):
         if value is None:
@@ -328,21 +327,8 @@ def _judged(
             f"'{run.read[0]}' is a run without a calibration table or a Q/DQ model, of which '{arithmetic}' "
             "could take the ranges; give one with it"
         )
-    with keeping_warnings() as said:
-        accuracy = validate_models(
-            judged,
-            data,
-            reference=model,
-            also={},
-            metrics=None,
-            data_options=options,
-            run=RunOptions(),
-            loading=NO_CODE,
-            budget=None,
-            integers=Integers(arithmetic_named(arithmetic), run.table),
-        )
-    warnings = tuple(dict.fromkeys((*accuracy.warnings, *said)))
-    return replace(run, accuracy=replace(accuracy, warnings=warnings))
+    accuracy = validate(judged, data, reference=model, table=run.table, arithmetic=arithmetic, **options)
+    return replace(run, accuracy=accuracy)
 
 
 @dataclass(frozen=True)

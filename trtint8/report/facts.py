@@ -41,76 +41,6 @@ from trtint8.report.worst import Worst
 from trtint8.validation.accuracy import NOT_MEASURED, REFERENCE, accuracy_rows, verdicts
 from trtint8.validation.fidelity import Fidelity, least_faithful, picks_note
 
-
-@dataclass(frozen=True)
-class Headline:
-    """The most important figures of a report that its files do not say themselves.
-
-    Attributes:
-        files: The files to report on, with their contents.
-        model_bytes: Size of the FP32 model in bytes, with its weights in other files; None where it is not
-            known.
-        qdq_bytes: Size of the Q/DQ model in bytes, with its weights in other files; None where there is none.
-    """
-
-    files: ReportFiles
-    model_bytes: int | None = None
-    qdq_bytes: int | None = None
-
-    @property
-    def engine_bytes(self) -> int | None:
-        """Size of the engine file in bytes; None where there is none."""
-        return self.files.paths["engine"].stat().st_size if "engine" in self.files.paths else None
-
-    @property
-    def why_not_counted(self) -> str:
-        """Why it is not known how many layers run in INT8, in one sentence."""
-        if self.files.engine is None:
-            return "There is no engine yet."
-        if self.files.engine.layers is not None:
-            return "TensorRT tells nothing of parts that it compiled as a whole."
-        return f"{NOT_LISTED[0].upper()}{NOT_LISTED[1:]}."
-
-    @cached_property
-    def lowest(self) -> Fidelity | None:
-        """The output, or part of one, with the lowest SQNR; None where it is not known."""
-        return least_faithful(self.files.accuracy.outputs) if self.files.accuracy else None
-
-    @cached_property
-    def first_row(self) -> tuple[str, str, str] | None:
-        """The first metric, where neither top-1 nor the SQNR stands for the accuracy; None where one does.
-
-        Its title, the value for FP32 (empty where it compares with FP32) and the value for INT8.
-        """
-        accuracy = self.files.accuracy
-        if not accuracy or not accuracy.measures or accuracy.top1 or (accuracy.agreement and self.lowest):
-            return None
-        title, reference, value, *_ = self.rows[0]
-        return title, reference, value
-
-    @property
-    def has_value(self) -> bool:
-        """Whether the samples give :attr:`first_row` a value."""
-        return self.first_row is not None and self.first_row[2] != NOT_MEASURED
-
-    @cached_property
-    def verdicts(self) -> tuple[str, ...]:
-        """One sentence per comparison, the one on top-1 first where there is one."""
-        accuracy = self.files.accuracy
-        return tuple(verdicts(accuracy, accuracy.name)) if accuracy else ()
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the models in :attr:`rows`."""
-        accuracy = self.files.accuracy
-        return (REFERENCE, *((accuracy.name, *accuracy.also) if accuracy else ()))
-
-    @cached_property
-    def rows(self) -> tuple[tuple[str, ...], ...]:
-        """One row per metric, as texts: the metric's name and one value per model."""
-        return tuple(accuracy_rows(self.files.accuracy)) if self.files.accuracy else ()
-
-
 #: Placeholders in commands for files whose names are not known.
 _MODEL, _DATA, _HELDOUT, _GPU = "MODEL.onnx", "CALIBRATION_DATA", "HELDOUT_DATA", "GPU"
 
@@ -356,7 +286,6 @@ class Report:
 
     Attributes:
         files: The files to report on, with their contents.
-        headline: The most important figures.
         cells: The weighted layers, in the order of the graph.
         graph: The operators and the tensors between them; None where no model has them.
         kernels: The kernels of the engine by part; None where they are not listed.
@@ -370,10 +299,12 @@ class Report:
         missing: What a complete report would also show, with the commands that make it.
         provenance: Names and values that identify what was measured.
         rebuild: Commands that make the files again.
+        model_bytes: Size of the FP32 model in bytes, with its weights in other files; None where it is not
+            known.
+        qdq_bytes: Size of the Q/DQ model in bytes, with its weights in other files; None where there is none.
     """
 
     files: ReportFiles
-    headline: Headline
     cells: tuple[Cell, ...]
     graph: NetworkGraph | None
     kernels: KernelTable | None
@@ -387,6 +318,61 @@ class Report:
     missing: tuple[Command, ...]
     provenance: tuple[tuple[str, str], ...]
     rebuild: tuple[Command, ...]
+    model_bytes: int | None = None
+    qdq_bytes: int | None = None
+
+    @property
+    def engine_bytes(self) -> int | None:
+        """Size of the engine file in bytes; None where there is none."""
+        return self.files.paths["engine"].stat().st_size if "engine" in self.files.paths else None
+
+    @property
+    def why_not_counted(self) -> str:
+        """Why it is not known how many layers run in INT8, in one sentence."""
+        if self.files.engine is None:
+            return "There is no engine yet."
+        if self.files.engine.layers is not None:
+            return "TensorRT tells nothing of parts that it compiled as a whole."
+        return f"{NOT_LISTED[0].upper()}{NOT_LISTED[1:]}."
+
+    @cached_property
+    def lowest(self) -> Fidelity | None:
+        """The output, or part of one, with the lowest SQNR; None where it is not known."""
+        return least_faithful(self.files.accuracy.outputs) if self.files.accuracy else None
+
+    @cached_property
+    def first_row(self) -> tuple[str, str, str] | None:
+        """The first metric, where neither top-1 nor the SQNR stands for the accuracy; None where one does.
+
+        Its title, the value for FP32 (empty where it compares with FP32) and the value for INT8.
+        """
+        accuracy = self.files.accuracy
+        if not accuracy or not accuracy.measures or accuracy.top1 or (accuracy.agreement and self.lowest):
+            return None
+        title, reference, value, *_ = self.rows[0]
+        return title, reference, value
+
+    @property
+    def has_value(self) -> bool:
+        """Whether the samples give :attr:`first_row` a value."""
+        return self.first_row is not None and self.first_row[2] != NOT_MEASURED
+
+    @cached_property
+    def verdicts(self) -> tuple[str, ...]:
+        """One sentence per comparison, the one on top-1 first where there is one."""
+        accuracy = self.files.accuracy
+        return tuple(verdicts(accuracy, accuracy.name)) if accuracy else ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the models in :attr:`rows`."""
+        accuracy = self.files.accuracy
+        return (REFERENCE, *((accuracy.name, *accuracy.also) if accuracy else ()))
+
+    @cached_property
+    def rows(self) -> tuple[tuple[str, ...], ...]:
+        """One row per metric, as texts: the metric's name and one value per model."""
+        return tuple(accuracy_rows(self.files.accuracy)) if self.files.accuracy else ()
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -413,8 +399,8 @@ class Report:
     @property
     def conclusion(self) -> tuple[str, ...]:
         """What the page says first, without a full stop: of the accuracy, else of the samples looked at."""
-        if self.worst is None or self.worst.flips is None or self.headline.verdicts:
-            return self.headline.verdicts[:1]
+        if self.worst is None or self.worst.flips is None or self.verdicts:
+            return self.verdicts[:1]
         return (self.worst.flips_text,)
 
     @property
@@ -449,11 +435,6 @@ def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None
     cells = make_cells(qdq, files.engine, files.sensitivity)
     return Report(
         files,
-        headline=Headline(
-            files,
-            model_bytes=_bytes_of(model, original) if model and original else None,
-            qdq_bytes=_bytes_of(files.paths["qdq"], loaded) if loaded else None,
-        ),
         cells=cells,
         graph=make_graph(qdq or listed, files.engine, files.sensitivity),
         kernels=make_kernel_table(files.engine),
@@ -473,6 +454,8 @@ def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None
         missing=commands_for_missing(files, model=path, with_worst=worst is not None),
         provenance=list_provenance(files),
         rebuild=commands_to_rebuild(files, model=path),
+        model_bytes=_bytes_of(model, original) if model and original else None,
+        qdq_bytes=_bytes_of(files.paths["qdq"], loaded) if loaded else None,
     )
 
 

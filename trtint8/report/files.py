@@ -12,20 +12,20 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from calibrators import records
 from calibrators.checks import FilePath, check_path
-from calibrators.data.inputs import CalibratedInputs, DataOptions
+from calibrators.data.inputs import CalibratedInputs
 from calibrators.errors import Argument, CalibrationDataError, EngineError, ModelError, TableError
 from calibrators.files import exists, is_file, is_folder
 from calibrators.tables.choice import QMAX
 from calibrators.tables.formats.json import FORMAT as TABLE_FORMAT
 from calibrators.tables.formats.tensorrt_cache import looks_like_cache
 from calibrators.tables.table import CalibrationTable
-from trtint8.auditing.results import Audit, parse_audit
+from trtint8.auditing.results import Audit
 from trtint8.engine.file import EngineInfo, read_engine_info, read_sidecar, sidecar_path, table_file_of
 from trtint8.engine.qdq import load_engine_qdq
 from trtint8.models.graph import is_constant, read_constant
@@ -51,15 +51,6 @@ _ENGINES = (".engine", ".plan")
 _ONNX, _QDQ = ".onnx", ".qdq.onnx"
 
 _CACHE = ".cache"
-
-#: Kinds of JSON that do not name their format to the fields by which they are recognized.
-_FIELDS = {
-    "accuracy": {"judged", "measures"},
-    "audit": {"gpu", "engines", "verdict"},
-    "tuning": {"command", "float_cost", "trials"},
-    "tuned": {"files", "accuracy", "float_cost", "trials"},
-    "bench": {"gpu", "reports"},
-}
 
 #: What follows a model's name in the names of its files.
 _ENDINGS = (
@@ -153,23 +144,17 @@ def refuse_given(given: Mapping[str, object], needed: str) -> None:
     """Refuses parameters that say how something is done which is not done at all.
 
     Args:
-        given: The parameters by name; None where they were not given.
+        given: The parameters by name; None or False where they were not given.
         needed: The name of the parameter without which they have no effect.
 
     Raises:
         CalibrationDataError: One was given.
     """
     for name, value in given.items():
-        if value is not None:
+        if value is not None and value is not False:
             raise CalibrationDataError(
                 f"{Argument(name, '...')} has no effect without {Argument(needed, '...')}; leave it out"
             )
-
-
-def of_data(options: DataOptions) -> dict[str, object]:
-    """The parameters that say how data is read, by name; None where they were not given."""
-    names = ("labels", "batch_size", "limit", "preprocessing")
-    return {name: getattr(options, name) for name in names} | {"skip_bad": options.skip_bad or None}
 
 
 @dataclass(frozen=True)
@@ -201,8 +186,6 @@ def _poor_figures(accuracy: Accuracy | None) -> Iterator[str]:
                     f"below {_POOR_DB:g} dB the difference from FP32 is more than a tenth of the signal"
                 )
 
-
-_T = TypeVar("_T")
 
 #: What has an SQNR and a largest error.
 _Compared = TypeVar("_Compared", Fidelity, ComparedTensor)
@@ -237,23 +220,19 @@ def find_report_files(sources: Sequence[FilePath]) -> ReportFiles:
             f"nothing to report on in {listed}; give what 'trtint8 build' wrote: a folder, or an engine"
         )
     paths = {kind: files[kind].path for kind in _ORDER if kind in files}
-
-    def parsed(kind: str, parse: Callable[[object, str], _T]) -> _T | None:
-        return parse(files[kind].document, str(paths[kind])) if kind in files else None
-
-    accuracy, tuning = parsed("accuracy", parse_accuracy), parsed("tuning", parse_tuning_log)
-    printed = parsed("tuned", parse_printed_tuning)
-    if printed:  # files of their own come first: the log holds the same, an accuracy may be of other samples
-        accuracy, tuning = accuracy or printed.accuracy, tuning or printed.log
+    documents = [file for file in files.values() if file.kind in _DOCUMENTS]
+    read = {file.kind: parse(file.kind, file.document, str(file.path)) for file in documents}
+    # Files of their own come first: the log holds the same, an accuracy may be of other samples.
+    accuracy, tuning = read.get("tuned", (None, None))
     found = ReportFiles(
         paths,
         read_engine_info(paths["engine"]) if "engine" in paths else None,
         CalibrationTable.load(paths["table"]) if "table" in paths else None,
         Sensitivity.load(paths["sensitivity"]) if "sensitivity" in paths else None,
-        accuracy,
-        parsed("bench", parse_benchmark),
-        parsed("audit", parse_audit),
-        tuning,
+        read.get("accuracy", accuracy),
+        read.get("bench"),
+        read.get("audit"),
+        read.get("tuning", tuning),
     )
     named = {Path(source).resolve() for source in sources}
     return found if "table" in paths and paths["table"].resolve() in named else _without_unused_table(found)
@@ -426,8 +405,8 @@ def _recognized(path: Path) -> _File | None:
             f"'{path}' is what 'trtint8 sensitivity --json' prints; measure again with -o, which writes "
             "the file that a report reads, or leave it out"
         )
-    for kind, fields in _FIELDS.items():
-        if fields <= document.keys():
+    for kind, one in _DOCUMENTS.items():
+        if one.fields <= document.keys():
             return _File(path, kind, document)
     return None
 
@@ -440,93 +419,22 @@ def _read(path: Path) -> object:
         return records.read(path)
 
 
-def parse_accuracy(document: object, source: str) -> Accuracy:
-    """Reads the output of `trtint8 validate --json`.
+def _accuracy_in(document: object) -> Accuracy:
+    """A comparison as `trtint8 validate --json` prints it.
 
-    Args:
-        document: The parsed JSON.
-        source: What to call it in messages.
-
-    Returns:
-        The comparison. JSON has no infinities: an SQNR that is null is infinite where the outputs were
-        equal, and NaN where an output of a model had one. Other metrics are null where they are NaN.
-
-    Raises:
-        TableError: A field is missing, has the wrong type or exceeds its limits.
+    JSON has no infinities: an SQNR that is null is infinite where the outputs were equal, and NaN where an
+    output of a model had one. Other metrics are null where they are NaN.
     """
-    wrong = f"'{source}' is no output of 'trtint8 validate --json'"
-    with records.decoding(wrong, TableError, "validate again"):
-        return _accuracy_in(document)
+    return _with_levels(records.to_record(document, Accuracy, numbers_as_text=True, null_as_nan=True))
 
 
-def parse_benchmark(document: object, source: str) -> Benchmarks:
-    """Reads the output of `trtint8 bench --json`.
-
-    Args:
-        document: The parsed JSON.
-        source: What to call it in messages.
-
-    Raises:
-        TableError: A field is missing, has the wrong type or exceeds its limits.
-    """
-    wrong = f"'{source}' is no output of 'trtint8 bench --json'"
-    with records.decoding(wrong, TableError, "measure again"):
-        return records.to_record(document, Benchmarks)
-
-
-def parse_tuning_log(document: object, source: str) -> TuningLog:
-    """Reads the file ``*.tuning.json`` that `trtint8 tune` writes.
-
-    Args:
-        document: The parsed JSON.
-        source: What to call it in messages.
-
-    Raises:
-        TableError: A field is missing, has the wrong type or exceeds its limits.
-    """
-    with records.decoding(f"'{source}' is no log of 'trtint8 tune'", TableError, "tune again"):
-        return records.to_record(document, TuningLog, numbers_as_text=True)
-
-
-@dataclass(frozen=True)
-class PrintedTuning:
-    """What is read of the output of `trtint8 tune --json`.
-
-    Attributes:
-        accuracy: The tuned model beside FP32, on samples that nothing was decided on.
-        log: What the search tried, as the file ``*.tuning.json`` has it.
-    """
-
-    accuracy: Accuracy
-    log: TuningLog
-
-
-def parse_printed_tuning(document: object, source: str) -> PrintedTuning:
-    """Reads the output of `trtint8 tune --json`.
-
-    Args:
-        document: The parsed JSON.
-        source: What to call it in messages.
-
-    Returns:
-        What it says. Values of metrics that are null are as :func:`parse_accuracy` reads them.
-
-    Raises:
-        TableError: A field is missing, has the wrong type or exceeds its limits.
-    """
+def _tuned_in(document: object) -> tuple[Accuracy, TuningLog]:
+    """The tuned model beside FP32, on samples that nothing was decided on, and what the search tried."""
     fields = document if isinstance(document, dict) else {}
     files = fields.get("files")
     log = {**fields, "command": files.get("command") if isinstance(files, dict) else None}
-    wrong = f"'{source}' is no output of 'trtint8 tune --json'"
-    with records.decoding(wrong, TableError, "tune again"):
-        return PrintedTuning(
-            _accuracy_in(fields.get("accuracy")),
-            records.to_record(log, TuningLog, numbers_as_text=True, null_as_nan=True),
-        )
-
-
-def _accuracy_in(document: object) -> Accuracy:
-    return _with_levels(records.to_record(document, Accuracy, numbers_as_text=True, null_as_nan=True))
+    tuning = records.to_record(log, TuningLog, numbers_as_text=True, null_as_nan=True)
+    return _accuracy_in(fields.get("accuracy")), tuning
 
 
 def _with_levels(accuracy: Accuracy) -> Accuracy:
@@ -544,6 +452,73 @@ def _with_level(output: _Compared) -> _Compared:
     if not math.isnan(output.sqnr_db) or math.isnan(output.max_error):
         return output
     return replace(output, sqnr_db=-math.inf if output.max_error else math.inf)
+
+
+@dataclass(frozen=True)
+class _Document:
+    """JSON that does not name its format.
+
+    Attributes:
+        fields: The fields by which it is recognized.
+        what: What it is, in words.
+        again: What makes it again, in words.
+        read: Reads it.
+    """
+
+    fields: frozenset[str]
+    what: str
+    again: str
+    read: Callable[[object], Any]
+
+
+_DOCUMENTS = {
+    "accuracy": _Document(
+        frozenset({"judged", "measures"}),
+        "output of 'trtint8 validate --json'",
+        "validate again",
+        _accuracy_in,
+    ),
+    "audit": _Document(
+        frozenset({"gpu", "engines", "verdict"}),
+        "output of 'trtint8 audit --json'",
+        "audit again",
+        lambda document: records.to_record(document, Audit),
+    ),
+    "tuning": _Document(
+        frozenset({"command", "float_cost", "trials"}),
+        "log of 'trtint8 tune'",
+        "tune again",
+        lambda document: records.to_record(document, TuningLog, numbers_as_text=True),
+    ),
+    "tuned": _Document(
+        frozenset({"files", "accuracy", "float_cost", "trials"}),
+        "output of 'trtint8 tune --json'",
+        "tune again",
+        _tuned_in,
+    ),
+    "bench": _Document(
+        frozenset({"gpu", "reports"}),
+        "output of 'trtint8 bench --json'",
+        "measure again",
+        lambda document: records.to_record(document, Benchmarks),
+    ),
+}
+
+
+def parse(kind: str, document: object, source: str) -> Any:
+    """Reads what a verb prints or writes as JSON.
+
+    Args:
+        kind: ``accuracy``, ``audit``, ``bench``, ``tuning``, or ``tuned``, which gives an accuracy and a log.
+        document: The parsed JSON.
+        source: What to call it in messages.
+
+    Raises:
+        TableError: A field is missing, has the wrong type or exceeds its limits.
+    """
+    own = _DOCUMENTS[kind]
+    with records.decoding(f"'{source}' is no {own.what}", TableError, own.again):
+        return own.read(document)
 
 
 def find_origins(files: ReportFiles, model: Model | None, qdq: Model | None) -> dict[str, str | None]:

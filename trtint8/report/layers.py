@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -14,7 +14,7 @@ from calibrators.display.cards import Card, card_of
 from calibrators.errors import titled
 from calibrators.operators import operator_named, operator_of
 from calibrators.tables.table import CalibrationTable
-from trtint8.auditing.results import Audit, AuditedEngine, Cost
+from trtint8.auditing.results import Audit, AuditedEngine, AuditedPart, Cost
 from trtint8.engine.file import EngineInfo
 from trtint8.engine.kernels import PARTS, PartTotal, Traffic, total_traffic
 from trtint8.models.graph import made_by, modules_of
@@ -368,27 +368,22 @@ def make_audit_summary(audit: Audit | None) -> AuditSummary | None:
         return None
     engines = audit.engines
     totals = [engine.seconds for engine in engines]
-    columns = tuple(engine.precision for engine in engines)
     parts = [name for name in PARTS if any(engine.part(name).kernels for engine in engines)]
+
+    def table(of_part: Callable[[AuditedPart], str], of_all: Callable[[AuditedEngine], str]) -> KernelTable:
+        columns = tuple(engine.precision for engine in engines)
+        found = {name: [engine.part(name) for engine in engines] for name in parts}
+        texts = {name: (of_part(one) if one.kernels else _NONE for one in own) for name, own in found.items()}
+        rows = tuple((name, *own) for name, own in texts.items())
+        return KernelTable(columns, rows, ("all", *map(of_all, engines)))
+
     return AuditSummary(
         audit.verdict,
         audit.gpu.name,
         ", ".join(f"{name} {shape_text(shape, '×')}" for name, shape in audit.shapes.items()),
-        KernelTable(
-            columns,
-            tuple((name, *(str(e.part(name).kernels or _NONE) for e in engines)) for name in parts),
-            ("all", *(str(len(engine.kernels)) for engine in engines)),
-        ),
-        KernelTable(
-            columns,
-            tuple((name, *_moved_by(engines, name)) for name in parts),
-            ("all", *(_moved(engine.traffic) for engine in engines)),
-        ),
-        KernelTable(
-            columns,
-            tuple((name, *_taken_by(engines, name, totals)) for name in parts),
-            ("all", *(duration(seconds, totals) for seconds in totals)),
-        ),
+        table(lambda part: str(part.kernels), lambda engine: str(len(engine.kernels))),
+        table(lambda part: _moved(part.traffic), lambda engine: _moved(engine.traffic)),
+        table(lambda part: duration(part.seconds, totals), lambda engine: duration(engine.seconds, totals)),
         _cost_table(audit.costs),
         any(cost.source == "measured" for cost in audit.costs),
     )
@@ -416,16 +411,6 @@ def _part_row(part: PartTotal) -> tuple[str, ...]:
         size(traffic.read if traffic else None),
         size(traffic.written if traffic else None),
     )
-
-
-def _moved_by(engines: Sequence[AuditedEngine], name: str) -> list[str]:
-    parts = [engine.part(name) for engine in engines]
-    return [_moved(part.traffic) if part.kernels else _NONE for part in parts]
-
-
-def _taken_by(engines: Sequence[AuditedEngine], name: str, totals: Sequence[float | None]) -> list[str]:
-    parts = [engine.part(name) for engine in engines]
-    return [duration(part.seconds, totals) if part.kernels else _NONE for part in parts]
 
 
 def _moved(traffic: Traffic | None) -> str:

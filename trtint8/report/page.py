@@ -55,7 +55,6 @@ def render(report: Report) -> str:
         .get_template("page.html")
         .render(
             report=report,
-            head=report.headline,
             style=Markup(_asset("page.css")),
             scripts=list(map(Markup, scripts)),
             script_hashes=list(map(script_hash, scripts)),

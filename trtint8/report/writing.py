@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from calibrators import records
@@ -21,13 +22,12 @@ from trtint8.models.outputs.joined import output_parts
 from trtint8.models.session import open_model
 from trtint8.quantization.config import Arithmetic, ArithmeticName, arithmetic_named
 from trtint8.report.comparison import RunComparison
-from trtint8.report.files import ReportFiles, find_report_files, load_original, of_data, refuse_given
+from trtint8.report.files import ReportFiles, find_report_files, load_original, refuse_given
 from trtint8.runtime.bindings import LoadingOptions
 from trtint8.validation.accuracy import VALIDATED
 from trtint8.validation.opening import Reference, Setting, open_validated
 
 if TYPE_CHECKING:
-    from trtint8.report.facts import Report
     from trtint8.report.worst import Worst
 
 
@@ -90,9 +90,12 @@ def write_report(
     loading = LoadingOptions(allow_host_code, plugins)
     backend = None if arithmetic is None else arithmetic_named(arithmetic)
     if data is None:
-        given = {"class_names": class_names or None, **of_data(data_options), "arithmetic": backend}
-        refuse_given(given, "data")
-    gather, render = _renderer()
+        given: dict[str, object] = {"class_names": class_names or None, "labels": labels, "limit": limit}
+        given |= {"batch_size": batch_size, "preprocessing": preprocessing, "skip_bad": skip_bad}
+        refuse_given({**given, "arithmetic": backend}, "data")
+    page = _page()
+    from trtint8.report.facts import gather
+
     output = check_writable(check_page_name(output))
     if not isinstance(model, (str, os.PathLike, type(None))):
         raise ModelError(f"a report reads its model from a file, and got {type(model).__name__}; give a path")
@@ -104,7 +107,7 @@ def write_report(
         worst = _worst(files, model, data, data_options, class_names, loading, backend)
     report = gather(files, model=Path(model) if model else None, worst=worst)
     # Names in files may hold halves of characters, which no page can.
-    return write_atomically(output, render(report).encode(errors="replace"))
+    return write_atomically(output, page.render(report).encode(errors="replace"))
 
 
 def write_comparison(comparison: RunComparison, output: FilePath) -> Path:
@@ -130,12 +133,7 @@ def write_comparison(comparison: RunComparison, output: FilePath) -> Path:
         )
     output = check_writable(check_page_name(output))
     refuse_overwriting([output], comparison.files)
-    try:
-        from trtint8.report.page import render_comparison
-    except ImportError as error:
-        raise _not_installed(error) from error
-    page = render_comparison(comparison)
-    return write_atomically(output, page.encode(errors="replace"))
+    return write_atomically(output, _page().render_comparison(comparison).encode(errors="replace"))
 
 
 def _worst(
@@ -216,17 +214,12 @@ def _class_names(source: FilePath | Sequence[str] | None) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _renderer() -> tuple[Callable[..., Report], Callable[[Report], str]]:
-    """The functions that need the extra ``report``; it is checked before any work is done."""
+def _page() -> ModuleType:
+    """The module that needs the extra ``report``; it is asked for before any work is done."""
     try:
-        from trtint8.report.facts import gather
-        from trtint8.report.page import render
+        from trtint8.report import page
     except ImportError as error:
-        raise _not_installed(error) from error
-    return gather, render
-
-
-def _not_installed(error: ImportError) -> UnsupportedError:
-    return UnsupportedError(
-        f"a report needs '{error.name}', which is not installed: {install_command('report')}"
-    )
+        raise UnsupportedError(
+            f"a report needs '{error.name}', which is not installed: {install_command('report')}"
+        ) from error
+    return page

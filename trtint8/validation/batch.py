@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
@@ -289,11 +289,7 @@ class BatchForm:
         Args:
             other: The form of a batch of the same outputs.
         """
-        own = {
-            name: replace(form, is_embedding=other.outputs[name].is_embedding, rows=other.outputs[name].rows)
-            for name, form in self.outputs.items()
-        }
-        return replace(self, outputs=own)
+        return self._taking(("is_embedding", "rows"), other.outputs)
 
     def with_layouts(self, forms: Mapping[str, ArrayForm]) -> BatchForm:
         """The form where these outputs hold detections as they do in other batches.
@@ -301,15 +297,12 @@ class BatchForm:
         Args:
             forms: The forms of outputs in another batch; the names of others may lack.
         """
-        own = dict(self.outputs)
-        for name, form in forms.items():
-            own[name] = replace(
-                own[name],
-                has_corners=form.has_corners,
-                row_order=form.row_order,
-                grid=form.grid,
-                activation=form.activation,
-            )
+        return self._taking(("has_corners", "row_order", "grid", "activation"), forms)
+
+    def _taking(self, fields: Sequence[str], forms: Mapping[str, ArrayForm]) -> BatchForm:
+        """The form where some fields of outputs are those in other forms."""
+        taken = {name: {field: getattr(one, field) for field in fields} for name, one in forms.items()}
+        own = {name: replace(form, **taken.get(name, {})) for name, form in self.outputs.items()}
         return replace(self, outputs=own)
 
 

@@ -12,7 +12,6 @@ tensors become.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -45,7 +44,7 @@ from trtint8.arithmetic.simulation import IntegerRuns, Integers
 from trtint8.arithmetic.storage import InnerTensor, further_outputs, inner_tensors
 from trtint8.builder.build import Build, BuiltEngine, with_equal_forms
 from trtint8.builder.config import BuildOptions
-from trtint8.engine.file import EngineInfo, read_engine_info, read_engine_table
+from trtint8.engine.file import EngineInfo, TensorSpec, read_engine_info, read_engine_table
 from trtint8.engine.qdq import load_engine_qdq
 from trtint8.interop.integer_models import expand_static, integer_operators
 from trtint8.models.graph import computes_in, graph_values, take_name, value_names
@@ -171,12 +170,8 @@ class _Magnitudes:
         """Runs the model on a batch; one that does not fit is refused where it is compared."""
         with contextlib.suppress(CalibrationDataError):
             for name, largest in zip(self._names, self._session.run(feed), strict=True):
-                self.found[name] = max(self.found[name], _number(float(largest)))
-
-
-def _number(largest: float) -> float:
-    """A maximum as a magnitude; that of no elements is minus infinity."""
-    return 0.0 if math.isnan(largest) else max(largest, 0.0)
+                # Of no elements it is minus infinity, and no number is larger than NaN.
+                self.found[name] = max(self.found[name], float(largest))
 
 
 #: Outputs of so many bytes are made before they are asked for; those of the first batch in any case.
@@ -406,7 +401,7 @@ def open_validated(name: str, model: ModelSource, setting: Setting) -> Iterator[
     )
     yield _validated(
         setting,
-        {spec.name: spec.dtype for spec in loaded.inputs},
+        loaded.inputs,
         runs.outputs,
         ValidatedModel(
             name,
@@ -434,7 +429,6 @@ def _open_engine(name: str, plan: Path, setting: Setting) -> Iterator[ValidatedM
     further = debug.further if debug else ()
     with Engine.load(source, plugins=loading.plugins, allow_host_code=loading.allow_host_code) as engine:
         names = [spec.name for spec in engine.outputs if spec.name not in further]
-        dtypes = {spec.name: np.dtype(spec.dtype) for spec in engine.inputs}
         scales = _int8_scales(engine, plan)
 
         def infer(feed: FeedDict) -> list[Array]:
@@ -449,7 +443,7 @@ def _open_engine(name: str, plan: Path, setting: Setting) -> Iterator[ValidatedM
             )
         inside = debug.inside if debug else {}
         found = ValidatedModel(name, infer, description, further, inside)
-        yield _validated(setting, dtypes, names, found, scales)
+        yield _validated(setting, engine.inputs, names, found, scales)
 
 
 def _open_model(name: str, loaded: Model, whose: str, setting: Setting) -> ValidatedModel:
@@ -481,7 +475,7 @@ def _open_model(name: str, loaded: Model, whose: str, setting: Setting) -> Valid
         opened = open_model(loaded, further, threads=threads, rows=rows)
     return _validated(
         setting,
-        {spec.name: spec.dtype for spec in loaded.inputs},
+        loaded.inputs,
         [output for output in opened.output_names if output not in further],
         ValidatedModel(name, opened.run, description, further, inside, half=half),
     )
@@ -591,7 +585,7 @@ def _int8_scales(engine: Engine, plan: Path) -> dict[str, np.float32]:
 
 def _validated(
     setting: Setting,
-    dtypes: Mapping[str, np.dtype[Any]],
+    inputs: Iterable[InputSpec | TensorSpec],
     names: Sequence[str],
     found: ValidatedModel,
     scales: Mapping[str, np.float32] = MappingProxyType({}),
@@ -600,7 +594,7 @@ def _validated(
 
     Args:
         setting: What is the same for all models.
-        dtypes: The model's input types, by name.
+        inputs: The model's inputs.
         names: Names of the model's outputs, in its own order.
         found: The model as it is: it takes feeds of its own input types, and gives its outputs in the order
             of ``names``.
@@ -610,6 +604,7 @@ def _validated(
         ModelError: The model's inputs or outputs are not the reference's.
     """
     output_names = tuple(setting.declared.shapes)
+    dtypes = {spec.name: np.dtype(spec.dtype) for spec in inputs}
     # An engine may list its outputs in another order than the model that it was built from.
     for kind, own, wanted in (
         ("inputs", [*dtypes], [spec.name for spec in setting.inputs]),

@@ -6,7 +6,7 @@ Validation by workers: they run all models on batches, and this process puts the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,19 +14,27 @@ from typing import Any
 
 import onnx_ir as ir
 
-from calibrators.checks import PATH_TYPES, warn_user
+from calibrators.checks import PATH_TYPES, FilePath, check_mapping, keeping_warnings, warn_user
 from calibrators.data.batches import Batches, Shard, Source, observed, warning_of_inputs
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import CalibratedInputs, DataOptions
+from calibrators.data.inputs import CalibratedInputs, DataOptions, LabelSource
 from calibrators.data.opening import DataSource
 from calibrators.data.samples import DataFingerprint
-from calibrators.errors import Argument, ModelError, TableError, TrtInt8Error, enumerated
+from calibrators.errors import (
+    Argument,
+    CalibrationDataError,
+    ModelError,
+    TableError,
+    TrtInt8Error,
+    enumerated,
+)
 from calibrators.files import is_file
 from calibrators.host.session import open_session, runs_at_once
 from calibrators.host.work import BatchFunction, check_sees
 from calibrators.operators import operator_of
 from calibrators.progress import VALIDATING
-from calibrators.run import RunOptions
+from calibrators.run import Executor, RunOptions
+from calibrators.tables.ranges import TableSource, as_table
 from calibrators.tables.table import CalibrationTable
 from trtint8.arithmetic.simulation import Integers
 from trtint8.engine.file import read_engine_info, read_engine_table, read_sidecar, sidecar_path
@@ -42,6 +50,8 @@ from trtint8.models.model import (
 )
 from trtint8.models.serialization import fits_message, to_proto
 from trtint8.models.session import ModelSession, open_model
+from trtint8.models.torch_export import AnyModel, open_modules
+from trtint8.quantization.config import ArithmeticName, arithmetic_named
 from trtint8.runtime.bindings import LoadingOptions
 from trtint8.validation.accuracy import NOT_IN_INT8, REFERENCE, VALIDATED, Accuracy
 from trtint8.validation.budget import Budget
@@ -62,83 +72,157 @@ from trtint8.validation.user_metrics import check_mergeable
 _READ_AHEAD = 16 << 20
 
 
-def validate_models(
-    model: ModelSource,
+def validate(
+    model: AnyModel,
     data: DataSource,
     *,
-    reference: ModelSource,
-    also: Mapping[str, ModelSource],
-    metrics: Sequence[Metric] | None,
-    data_options: DataOptions,
-    run: RunOptions,
-    loading: LoadingOptions,
-    budget: Budget | None,
-    integers: Integers | None = None,
+    reference: AnyModel | None = None,
+    table: TableSource | None = None,
+    arithmetic: ArithmeticName | None = None,
+    also: Mapping[str, AnyModel] | None = None,
+    labels: LabelSource | None = None,
+    metrics: Metric | Sequence[Metric] | None = None,
+    max_drop: float | None = None,
+    minimum: float | None = None,
+    batch_size: int | None = None,
+    limit: int | None = None,
+    preprocessing: Preprocessing | None = None,
+    skip_bad: bool = False,
+    executor: Executor = "local",
+    threads: int | None = None,
+    allow_host_code: bool = False,
+    plugins: Sequence[FilePath] = (),
     tensors: Sequence[str] = (),
+    progress: bool = True,
+    example_inputs: object = None,
 ) -> Accuracy:
-    """Compares an INT8 model or engine, and others, with the float model on the same samples.
+    """Compares an INT8 model or engine with the FP32 model on data that it was not calibrated on.
+
+    With ``table`` and ``arithmetic``, the INT8 model is a float model as a backend computes it in integers;
+    the page "What each backend computes" says what that is.
+
+    An engine runs on the GPU. Without a GPU, ONNX Runtime runs the Q/DQ model beside the engine, from which
+    it was built, as fake quantization.
+
+    The result is the same, bit for bit, for any number of workers; the number of threads, and the batch size,
+    may change the last bits of what ONNX Runtime computes.
+
+    Memory grows with the data by one byte per sample, metric and model (16 bytes for a function as metric). A
+    metric over the data set may need more.
 
     Args:
-        model: A Q/DQ model, or the path of an engine file.
-        data: Held-out samples.
-        reference: The float model.
-        also: Other models or engines, by their names in the result.
-        metrics: What to measure; the usual metrics that apply where None.
-        data_options: How the data is read.
-        run: Where and how models are run.
-        loading: How engines are loaded.
-        budget: What the samples are to keep; None for nothing.
-        integers: How ``model`` is computed in integers; None where it is run as it is.
-        tensors: Names of tensors inside, or patterns, that are compared as well.
+        model: A Q/DQ model, or the path of an engine file; called INT8 in the result.
+        data: What :func:`calibrate` takes. Its labels, if it has some, are class indices, or arrays that an
+            output is compared with, such as images or maps of classes.
+        reference: The FP32 model, which may be a ``torch.nn.Module``. It is required, except with
+            ``arithmetic``: there it is ``model`` by default.
+        table: With ``arithmetic``, the calibration table of ``model``, or its path. A Q/DQ model has the
+            ranges of its pairs, and takes no table.
+        arithmetic: Computes ``model``, a float model or a model with Q/DQ pairs, with the integers of a
+            backend. ``explicit`` and ``implicit`` are those of TensorRT; ``dla``, ``ncnn`` and ``qnnpack``
+            are other backends. ``in_integers`` of the result has the largest sum of every layer. By default
+            ``model`` runs as it is.
+        also: Other models or engines to judge on the same samples, by name, such as ``{"FP16": path}``.
+        labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``.
+        metrics: What to measure, one metric or several. A metric has a name, or is a function or an object.
+            Names for class scores are ``top1``, ``top5`` or any ``topK``, ``agreement``, and
+            ``agreement_all`` (all outputs at once); for images ``psnr``; for classes of positions ``pixels``
+            and ``miou``; for detectors ``detections``, and with true boxes ``map`` and ``map50``; for every
+            output ``sqnr``, ``cosine`` and ``max_error``, which are measured together, and ``token_cosine``.
+            The layout of a detector's outputs may follow a colon, as in ``map:grid``;
+            :class:`DetectionAgreement` takes a decoder. A metric of one output measures the first output that
+            is not cached, or the output whose name follows a colon, as in ``psnr:hr``. ``psnr``, ``pixels``
+            and ``miou`` compare with labels if these have the output's shape, else with FP32. A function
+            takes ``(feeds, outputs)`` or ``(feeds, outputs, reference_outputs)`` of a batch, and returns a
+            number or one per sample. An object is a metric over the data set, such as
+            :class:`MeanAveragePrecision`. Functions, objects and decoders get copies of all arrays. Where
+            None, the outputs decide: class scores get ``agreement``, and with labels ``top1`` and ``top5``;
+            detections with true boxes as labels get ``map`` and ``map50``; every network gets ``sqnr``,
+            ``cosine`` and ``max_error``, and embeddings (rows of length 1) only these. ``chosen`` of the
+            result names the choice.
+        max_drop: How much the first of ``metrics`` may lose, as in :func:`tune`. Where ``metrics`` is None,
+            it is for the metric that :func:`tune` takes by default. ``judgement`` of the result says what was
+            found.
+        minimum: The least value of that metric, as in :func:`tune`. Without both there is no limit.
+        batch_size: Samples per batch.
+        limit: Use only this many samples.
+        preprocessing: How raw images become inputs.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
+            labels, and warn of them by name. By default the first such file is an error.
+        executor: Where models run: see :func:`calibrate`. Over Ray, metrics are computed by the workers;
+            a metric over the data set must merge (:class:`trtint8.validation.metrics.MergeableMetric`).
+        threads: Threads for each model in ONNX Runtime, which chooses by default. If a model computes every
+            sample by itself, they run parts of a batch. Over Ray it is the number per worker, by default 1.
+        allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
+        plugins: Paths of shared libraries with the plugins that engines use.
+        tensors: Names of tensors inside the reference, or patterns with ``*`` and ``?``, to compare as well.
+            ``tensors`` of the result has the SQNR of each tensor and its largest difference in steps of its
+            scale. It names the first tensor that differs by more than a step, and says why a model lacks
+            others. These tensors are not fused, which may change the last bits of outputs. Where
+            ``batch_size`` is None, batches are so small that their tensors fit into memory.
+        progress: Show a progress bar on a terminal.
+        example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
     Returns:
-        The comparison.
+        The comparison, with a test of each difference that says whether it is more than chance.
 
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
-
-    Warns:
-        UserWarning: A model was made from another float model than the reference, or calibrated with the
-            samples that it is judged by, or holds in FP16 what overflows on a GPU and not in ONNX Runtime
-            (both except by workers, where samples are read elsewhere), or the one called INT8 is a float
-            model.
     """
+    also = {} if also is None else also
+    check_mapping("also", also, "from the name of a model to the model")
     if taken := [name for name in also if name in (VALIDATED, REFERENCE)]:
         whose = "reference" if taken[0] == REFERENCE else "model"
         raise ModelError(f"'{taken[0]}' in {Argument('also')} is the name of the {whose}; take another")
-    whole = load_model(reference)
-    compared = Reference.of(whole, tensors, shows=True)
-    original, declared = compared.model, compared.declared
-    models = {VALIDATED: model, **also}
-    data_options = as_calibrated(data_options, [_fed_to(one) for one in models.values()], integers)
-    setting = Setting(original.inputs, declared, loading, metrics, run.threads, integers=integers)
-    if not run.is_local:
-        loaded = _loaded(models, reference, whole, integers)
-        batches = compared.open_data(data, data_options, run.threads)
-        origins = warn_of_models(loaded, original, integers)
-        accuracy = _compare_by_workers(models, loaded, reference, original, batches, run, setting, budget)
-        return identified(accuracy, origins, original)
-    opened_data = compared.open_data(data, data_options, run.threads)
-    setting = replace(setting, rows=opened_data.usual_rows)
-    opening = partial(open_model, original, declared.further, threads=run.threads, rows=setting.rows)
-    with RunningReference(opening) as running:
-        head, batches = _looked_at(opened_data, setting)
-        first, batches = batches.read_ahead(_READ_AHEAD)
-        running.run_ahead([batch.feed for batch in first])
-        loaded = _loaded(models, reference, whole, integers)
-        origins = warn_of_models(loaded, original, integers)
-        known = next((one for one in origins if one.inputs and one.inputs.peaks), origins[0])
-        with (
-            open_models(loaded, running, setting) as opened,
-            warning_of_inputs(known.inputs, known.what, batches) as (watched,),
-            warning_of_calibration_samples(origins, watched) as read,
-            warning_of_overflow(opened.half, original, read, run.threads) as samples,
-        ):
-            # A single one is looked at where it is measured.
-            if head and len(head.batches) > 1 and reads_layouts(metrics, first[0].labels, declared.picked):
-                opened.look(Batches.of_shard(head, opened_data.source).labelled())
-            accuracy = compare_models(opened, samples, budget, progress=run.progress)
-        return identified(accuracy, origins, original)
+    asked, budget = None if metrics is None else _listed(metrics), None
+    if max_drop is not None or minimum is not None:
+        if asked is not None and not asked:
+            raise CalibrationDataError(
+                f"{Argument('metrics')} names none, and {Argument('max_drop')} and {Argument('minimum')} are "
+                "limits of the first; name one"
+            )
+        budget = Budget(max_drop, asked[0] if asked else None, minimum)
+    integers = _integers(table, arithmetic)
+    if reference is None and integers is None:
+        raise ModelError(
+            f"there is no float model to compare with; add {Argument('reference')}, or "
+            f"{Argument('table')} and {Argument('arithmetic')}"
+        )
+    given = model if reference is None else reference
+    judged, source, *others = open_modules((model, given, *also.values()), example_inputs)
+    models = {VALIDATED: judged, **dict(zip(also, others, strict=True))}
+    options = DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels, skip_bad=skip_bad)
+    run, loading = RunOptions(threads, executor, progress=progress), LoadingOptions(allow_host_code, plugins)
+    with keeping_warnings() as said:
+        whole = load_model(source)
+        compared = Reference.of(whole, tensors, shows=True)
+        original, declared = compared.model, compared.declared
+        options = as_calibrated(options, [_fed_to(one) for one in models.values()], integers)
+        setting = Setting(original.inputs, declared, loading, asked, run.threads, integers=integers)
+        batches = compared.open_data(data, options, run.threads)
+        compare = _compare_here if run.is_local else _compare_by_workers
+        accuracy, origins = compare(_Models(models, source, whole, original), batches, run, setting, budget)
+    found = identified(accuracy, origins, original)
+    return replace(found, warnings=tuple(dict.fromkeys((*found.warnings, *said))))
+
+
+def _integers(table: TableSource | None, arithmetic: str | None) -> Integers | None:
+    """How a model is computed in integers."""
+    if arithmetic is None:
+        if table is not None:
+            raise TableError(
+                f"{Argument('table')} is read with an arithmetic alone; add {Argument('arithmetic')}, or "
+                f"leave {Argument('table')} out"
+            )
+        return None
+    return Integers(arithmetic_named(arithmetic), None if table is None else as_table(table))
+
+
+def _listed(metrics: Metric | Sequence[Metric]) -> list[Metric]:
+    """Metrics where several may be given: a name, a function or an object by itself is one."""
+    if isinstance(metrics, str) or not isinstance(metrics, Iterable):
+        return [metrics]
+    return list(metrics)
 
 
 def _fed_to(source: ModelSource) -> tuple[str, CalibratedInputs | None]:
@@ -160,19 +244,37 @@ def _looked_at(batches: Batches, setting: Setting) -> tuple[Shard | None, Batche
     return None, batches
 
 
-def _loaded(
-    models: Mapping[str, ModelSource], source: ModelSource, reference: Model, integers: Integers | None
-) -> dict[str, Model | Path]:
-    """Models that are loaded, and paths of engines; what is the reference too is loaded once."""
-    loaded = {
-        name: engine_path(one) or (reference if one is source else load_model(one))
-        for name, one in models.items()
-    }
-    if integers is not None:
-        _check_integers(loaded[VALIDATED], integers)
-    in_arithmetic = () if integers is None else (VALIDATED,)
-    _refuse_exchanged({name: one for name, one in loaded.items() if name not in in_arithmetic}, reference)
-    return loaded
+@dataclass(frozen=True)
+class _Models:
+    """What is compared.
+
+    Attributes:
+        given: Models, and paths of engines, by their names in results.
+        source: The float model as it was given.
+        whole: The float model.
+        original: The float model without what ONNX Runtime cannot run.
+    """
+
+    given: Mapping[str, ModelSource]
+    source: ModelSource
+    whole: Model
+    original: Model
+
+    def load(self, integers: Integers | None) -> tuple[dict[str, Model | Path], list[Origin]]:
+        """Models that are loaded, and paths of engines, with where they come from.
+
+        What is the float model too is loaded once.
+        """
+        loaded = {
+            name: engine_path(one) or (self.whole if one is self.source else load_model(one))
+            for name, one in self.given.items()
+        }
+        if integers is not None:
+            _check_integers(loaded[VALIDATED], integers)
+        in_arithmetic = () if integers is None else (VALIDATED,)
+        others = {name: one for name, one in loaded.items() if name not in in_arithmetic}
+        _refuse_exchanged(others, self.whole)
+        return loaded, warn_of_models(loaded, self.original, integers)
 
 
 def _check_integers(model: Model | Path, integers: Integers) -> None:
@@ -213,35 +315,41 @@ def _refuse_exchanged(models: Mapping[str, Model | Path], reference: Model) -> N
             )
 
 
+def _compare_here(
+    models: _Models, batches: Batches, run: RunOptions, setting: Setting, budget: Budget | None
+) -> tuple[Accuracy, list[Origin]]:
+    """Compares in this process, and says where the models come from."""
+    setting, original = replace(setting, rows=batches.usual_rows), models.original
+    further, picked = setting.declared.further, setting.declared.picked
+    opening = partial(open_model, original, further, threads=run.threads, rows=setting.rows)
+    with RunningReference(opening) as running:
+        head, read = _looked_at(batches, setting)
+        first, read = read.read_ahead(_READ_AHEAD)
+        running.run_ahead([batch.feed for batch in first])
+        loaded, origins = models.load(setting.integers)
+        known = next((one for one in origins if one.inputs and one.inputs.peaks), origins[0])
+        with (
+            open_models(loaded, running, setting) as opened,
+            warning_of_inputs(known.inputs, known.what, read) as (watched,),
+            warning_of_calibration_samples(origins, watched) as seen,
+            warning_of_overflow(opened.half, original, seen, run.threads) as samples,
+        ):
+            # A single one is looked at where it is measured.
+            if head and len(head.batches) > 1 and reads_layouts(setting.metrics, first[0].labels, picked):
+                opened.look(Batches.of_shard(head, batches.source).labelled())
+            return compare_models(opened, samples, budget, progress=run.progress), origins
+
+
 def _compare_by_workers(
-    models: Mapping[str, ModelSource],
-    loaded: Mapping[str, Model | Path],
-    reference: ModelSource,
-    original: Model,
-    batches: Batches,
-    run: RunOptions,
-    setting: Setting,
-    budget: Budget | None,
-) -> Accuracy:
-    """Compares as :func:`trtint8.validation.comparison.compare_models` does, by workers in other processes.
-
-    Args:
-        models: Models and paths of engines, by their names in results.
-        loaded: The same, with the models loaded.
-        reference: The FP32 model.
-        original: The FP32 model, loaded, without what ONNX Runtime cannot run.
-        batches: The data.
-        run: Where and how models are run.
-        setting: What is the same for all models.
-        budget: What the samples are to keep; None for nothing.
-
-    Returns:
-        The comparison.
+    models: _Models, batches: Batches, run: RunOptions, setting: Setting, budget: Budget | None
+) -> tuple[Accuracy, list[Origin]]:
+    """Compares as :func:`_compare_here` does, by workers in other processes.
 
     Raises:
         TrtInt8Error: One process would raise it too, or the workers failed.
         UnsupportedError: A metric over the data set cannot merge.
     """
+    loaded, origins = models.load(setting.integers)
     metrics, loading, integers = setting.metrics, setting.loading, setting.integers
     check_metrics(metrics or ())
     check_mergeable(metrics or ())
@@ -253,10 +361,11 @@ def _compare_by_workers(
         rows=batches.usual_rows,
         integers=None if integers is None else integers.ranges_alone(),
     )
-    sent = {name: _sent(models[name], model) for name, model in loaded.items()}
-    work = _ValidationWork(sent, _sent(reference, original), setting, head, batches.source)
+    sent = {name: _sent(models.given[name], model) for name, model in loaded.items()}
+    reference = _sent(models.source, models.original)
+    work = _ValidationWork(sent, reference, setting, head, batches.source)
     with run.results(work, batches, description=VALIDATING) as results:
-        return merge_results(results, metrics, batches.class_names, budget)
+        return merge_results(results, metrics, batches.class_names, budget), origins
 
 
 #: Why a worker was sent paths.

@@ -1,7 +1,5 @@
 """Validation by the public call."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import onnx
 import pytest
@@ -13,36 +11,13 @@ from trtint8.api.accuracy import SENSITIVITY_SAMPLES
 from trtint8.data import DEMO_MODEL
 
 
-def test_labels_of_another_length(split, table):
-    with pytest.raises(CalibrationDataError, match="labels"):
-        trtint8.validate(
-            trtint8.quantize(DEMO_MODEL, table),
-            split.heldout_images,
-            reference=DEMO_MODEL,
-            labels=split.heldout_labels[:-1],
-        )
-
-
-def test_a_label_beyond_the_classes(split, table):
-    with pytest.raises(CalibrationDataError, match=r"label 10.*10"):
-        trtint8.validate(
-            trtint8.quantize(DEMO_MODEL, table),
-            split.heldout_images,
-            reference=DEMO_MODEL,
-            labels=split.heldout_labels
-            + 10 * (np.arange(597) == 596)
-            - split.heldout_labels * (np.arange(597) == 596),
-            progress=False,
-        )
-
-
 def test_a_folder_of_a_class_that_is_missing_would_shift_all_labels(split, table, tmp_path):
     image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     for label in range(9):
         (tmp_path / str(label)).mkdir()
         image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / str(label) / "0.png")
     int8 = trtint8.quantize(DEMO_MODEL, table)
-    options = {"preprocessing": trtint8.Preprocessing(), "progress": False}
+    options = {"preprocessing": trtint8.Preprocessing()}
     for call in (
         lambda: trtint8.validate(int8, tmp_path, reference=DEMO_MODEL, **options),
         lambda: trtint8.tune(DEMO_MODEL, table, tmp_path, batch_size=2, **options),
@@ -60,24 +35,11 @@ def test_a_model_and_its_reference_that_were_exchanged(split, table):
     with pytest.raises(
         ModelError, match=r"holds Q/DQ pairs and .*, INT8, holds none; give the float model as"
     ):
-        trtint8.validate(DEMO_MODEL, split.heldout_images[:8], reference=int8, progress=False)
+        trtint8.validate(DEMO_MODEL, split.heldout_images[:8], reference=int8)
     with pytest.warns(UserWarning) as warned:
-        found = trtint8.validate(
-            int8, split.heldout_images[:8], reference=int8, metrics=["agreement"], progress=False
-        )
+        found = trtint8.validate(int8, split.heldout_images[:8], reference=int8, metrics=["agreement"])
     assert "holds Q/DQ pairs, so that what the results call FP32 is quantized" in str(warned[0].message)
     assert found.measures[0].value.value == 1
-
-
-def test_one_name_as_metrics_is_one_metric(split, table):
-    found = trtint8.validate(
-        trtint8.quantize(DEMO_MODEL, table),
-        split.heldout_images[:64],
-        reference=DEMO_MODEL,
-        metrics="agreement",
-        progress=False,
-    )
-    assert [measure.name for measure in found.measures] == ["agreement"] and found.samples == 64
 
 
 def test_one_function_as_metrics_is_one_metric(split, table):
@@ -90,7 +52,6 @@ def test_one_function_as_metrics_is_one_metric(split, table):
         reference=DEMO_MODEL,
         metrics=share_of_zeros,
         minimum=0.0,
-        progress=False,
     )
     assert [measure.name for measure in found.measures] == ["share_of_zeros"]
 
@@ -102,25 +63,17 @@ def test_other_models_have_names(split, table):
 
 def test_keywords_reach_the_measurement(table, held_out):
     images = held_out["images"][:300]
-    keywords = {"keep_float": ["/fc/*"], "tolerance_db": 0.0, "progress": False}
+    keywords = {"keep_float": ["/fc/*"], "tolerance_db": 0.0}
     found = trtint8.measure_sensitivity(DEMO_MODEL, table, images, **keywords)
     assert found.samples == SENSITIVITY_SAMPLES == 256
     assert not any(layer.node.startswith("/fc/") for layer in found.layers)
     assert trtint8.measure_sensitivity(DEMO_MODEL, table, images, limit=64, **keywords).samples == 64
 
 
-def test_nobody_has_to_be_told_what_it_will_cost(table, held_out):
-    measured = trtint8.measure_sensitivity(
-        DEMO_MODEL, table, held_out["images"][:16], limit=16, on_plan=None, progress=False
-    )
-    assert measured.samples == 16
-
-
 def test_weights_in_a_file_beside_the_model(table, held_out, tmp_path):
     path = save_external(onnx.load(DEMO_MODEL), tmp_path)
     beside, inside = (
-        trtint8.measure_sensitivity(model, table, held_out["images"][:32], progress=False)
-        for model in (path, DEMO_MODEL)
+        trtint8.measure_sensitivity(model, table, held_out["images"][:32]) for model in (path, DEMO_MODEL)
     )
     assert [layer.node for layer in beside.layers] == [layer.node for layer in inside.layers]
     assert beside.layers[0].noise_share == inside.layers[0].noise_share
@@ -128,7 +81,7 @@ def test_weights_in_a_file_beside_the_model(table, held_out, tmp_path):
 
 def test_a_gpu_that_no_table_has_is_refused_before_the_search(split, held_out):
     with pytest.raises(UnsupportedError, match="'RTX 9999'"):
-        trtint8.tune(DEMO_MODEL, split.calibration_images, held_out, speed="RTX 9999", progress=False)
+        trtint8.tune(DEMO_MODEL, split.calibration_images, held_out, speed="RTX 9999")
 
 
 def test_a_profile_is_refused_where_no_times_are_estimated(split, held_out):
@@ -145,7 +98,6 @@ def test_the_search_ends_where_the_budget_is_kept_from_the_start(split, held_out
         minimum=50,
         metric="top1",
         on_trial=trials.append,
-        progress=False,
     )
     assert tuned.fits and not tuned.candidate.keep_float
     assert list(tuned.trials) == trials
@@ -153,31 +105,11 @@ def test_the_search_ends_where_the_budget_is_kept_from_the_start(split, held_out
 
 def test_a_target_that_tuning_does_not_know_is_refused(split, held_out):
     with pytest.raises(UnsupportedError, match=r"target.*'tensorrt-8\.6'"):
-        trtint8.tune(DEMO_MODEL, split.calibration_images, held_out, target="tensorrt-8.6", progress=False)
+        trtint8.tune(DEMO_MODEL, split.calibration_images, held_out, target="tensorrt-8.6")
 
 
 def test_nothing_is_resumed_without_a_checkpoint(split, held_out):
     with pytest.raises(
         CalibrationDataError, match=r"^resume continues from a checkpoint, .*; add checkpoint"
     ):
-        trtint8.tune(DEMO_MODEL, split.calibration_images, held_out, resume=True, progress=False)
-
-
-def test_nobody_has_to_be_told(split, held_out, monkeypatch):
-    calls = []
-
-    @dataclass(frozen=True)
-    class Found:
-        warnings: tuple[str, ...] = ()
-
-    def tune(*_, **keywords):
-        calls.append(keywords)
-        return Found()
-
-    monkeypatch.setattr("trtint8.tuning.tune.tune_from_sources", tune)
-    none = {"on_goal": None, "on_trial": None, "on_speed_trial": None}
-    trtint8.tune(DEMO_MODEL, split.calibration_images, held_out, speed="RTX 4090", **none)
-    (given,) = calls
-    wanted = given["wanted"]
-    callbacks = (wanted.on_goal, wanted.on_trial, wanted.speed.on_trial)
-    assert [callback("something") for callback in callbacks] == [None] * 3
+        trtint8.tune(DEMO_MODEL, split.calibration_images, held_out, resume=True)

@@ -3,6 +3,7 @@
 import sys
 import warnings
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import onnx
@@ -28,38 +29,43 @@ from trtint8.engine.qdq import load_engine_qdq
 from trtint8.tuning.stopwatch import Timing
 
 
-def test_keywords_reach_the_build(rtx, table, tmp_path):
-    result = trtint8.build_int8_engine(
-        DEMO_MODEL,
-        table,
-        tmp_path / "m.engine",
-        target="rtx",
-        compute_capabilities=["8.6"],
-        keep_float=["/fc/*"],
-        dynamic_ranges={"images": 3.5},
-        fp16=False,
-        progress=False,
-    )
+@pytest.fixture
+def build(tmp_path):
+    """Builds ``m.engine``, of the network of the demonstration unless told otherwise."""
+
+    def build(calibration, model=DEMO_MODEL, **options):
+        return trtint8.build_int8_engine(model, calibration, tmp_path / "m.engine", **options)
+
+    return build
+
+
+@pytest.fixture
+def on_rtx(rtx, build):
+    """The same with TensorRT for RTX."""
+    return partial(build, target="rtx")
+
+
+def refused(folder, build, error, words, *calibration, **options):
+    """Checks that a build is refused, and writes nothing."""
+    before = {path.name for path in folder.iterdir()}
+    with pytest.raises(error, match=words):
+        build(*calibration, **options)
+    assert {path.name for path in folder.iterdir()} == before
+
+
+def test_keywords_reach_the_build(on_rtx, table, tmp_path):
+    options = {"compute_capabilities": ["8.6"], "keep_float": ["/fc/*"], "dynamic_ranges": {"images": 3.5}}
+    result = on_rtx(table, fp16=False, **options)
     assert result.table.amax["images"] == 3.5
     assert result.info.compute_capabilities == ("8.6",)
     assert result.info.int8_layers == (8, 9)  # one was kept in float
     assert {path.name for path in tmp_path.iterdir()} >= {"m.engine", "m.engine.json", "m.qdq.onnx"}
 
 
-@pytest.mark.usefixtures("rtx")
-def test_profiles_and_patterns_may_come_from_a_generator(table, tmp_path):
+def test_profiles_and_patterns_may_come_from_a_generator(on_rtx, table):
     shapes = trtint8.ShapeRange((1, 1, 8, 8), (4, 1, 8, 8), (8, 1, 8, 8))
-    result = trtint8.build_int8_engine(
-        DEMO_MODEL,
-        table,
-        tmp_path / "m.engine",
-        target="rtx",
-        compute_capabilities=["8.6"],
-        profiles=({"images": shapes} for _ in range(1)),
-        keep_float=(pattern for pattern in ["/fc/*"]),
-        fp16=False,
-        progress=False,
-    )
+    iterators = {"profiles": ({"images": shapes} for _ in range(1)), "keep_float": iter(["/fc/*"])}
+    result = on_rtx(table, compute_capabilities=["8.6"], fp16=False, **iterators)
     assert result.info.profiles == ({"images": shapes},)
     assert result.info.int8_layers == (8, 9)
 
@@ -78,115 +84,63 @@ def test_profiles_and_patterns_may_come_from_a_generator(table, tmp_path):
         ({"compute_capabilities": 8.6}, UnsupportedError, r"8\.6 is given where names are expected"),
     ],
 )
-def test_misspelt_options_are_refused(wrong, error, words, table, tmp_path):
-    with pytest.raises(error, match=words):
-        trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / "m.engine", progress=False, **wrong)
-    assert not list(tmp_path.iterdir())
+def test_misspelt_options_are_refused(wrong, error, words, table, build, tmp_path):
+    refused(tmp_path, build, error, words, table, **wrong)
 
 
-def test_layers_to_keep_in_int8_are_refused_without_fp16(rtx, table, tmp_path):
-    off = trtint8.BuildOptions(fp16=False)
-    for options in ({"fp16": False}, {"options": off}):
-        with pytest.raises(ModelError, match=r"keep_int8.*fp16"):
-            trtint8.build_int8_engine(
-                DEMO_MODEL, table, tmp_path / "m.engine", target="rtx", keep_int8=["*"], **options
-            )
-    assert not list(tmp_path.iterdir())
+@pytest.mark.parametrize("options", [{"fp16": False}, {"options": trtint8.BuildOptions(fp16=False)}])
+def test_layers_to_keep_in_int8_are_refused_without_fp16(options, on_rtx, table, tmp_path):
+    refused(tmp_path, on_rtx, ModelError, r"keep_int8.*fp16", table, keep_int8=["*"], **options)
 
 
-@pytest.mark.parametrize("capabilities", ["8.6", [8.6], "NVIDIA A10", ["sm_86", "A10"]])
-def test_one_compute_capability_by_itself(rtx, capabilities, table, tmp_path):
-    result = trtint8.build_int8_engine(
-        DEMO_MODEL,
-        table,
-        tmp_path / "m.engine",
-        target="rtx",
-        compute_capabilities=capabilities,
-        keep_int8=["*"],
-        progress=False,
-    )
+@pytest.mark.parametrize("capabilities", ["8.6", [8.6], ["sm_86", "A10"]])
+def test_one_compute_capability_by_itself(on_rtx, capabilities, table):
+    result = on_rtx(table, compute_capabilities=capabilities, keep_int8=["*"])
     assert result.info.compute_capabilities == ("8.6",)
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"method": "minmax"}, "the ranges are those of a table, so method has no effect"),
-        ({"preprocessing": trtint8.Preprocessing()}, "so preprocessing has no effect; leave it out, or give"),
-        ({"limit": 5}, "so limit has no effect"),
-    ],
-)
-def test_what_says_how_samples_are_used_is_refused_with_a_table(given, words, table, tmp_path):
-    with pytest.raises(CalibrationDataError, match=words):
-        trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / "m.engine", progress=False, **given)
-    assert not list(tmp_path.iterdir())
+#: What says how samples are used.
+OF_SAMPLES = {"method": "minmax", "preprocessing": trtint8.Preprocessing(), "batch_size": 4, "limit": 5}
 
 
-@pytest.mark.parametrize(
-    ("given", "option"),
-    [
-        ({"method": "minmax"}, "method"),
-        ({"preprocessing": trtint8.Preprocessing()}, "preprocessing"),
-        ({"batch_size": 4}, "batch_size"),
-        ({"limit": 5}, "limit"),
-    ],
-)
-def test_what_says_how_samples_are_used_is_refused_without_samples(given, option, tmp_path):
-    inputs = trtint8.model_inputs(DEMO_MODEL)
-    calibrator = Calibrator(np.zeros((4, 1, 8, 8), np.float32), inputs, progress=False)
-    for calibration, words in (
-        (
-            None,
-            f"there are no samples to calibrate with, so {option} has no effect; leave it out, or give samp",
-        ),
-        (
-            calibrator,
-            f"the ranges are those of a calibrator, so {option} has no effect; give it to the calibr",
-        ),
+@pytest.mark.parametrize("option", OF_SAMPLES)
+def test_what_says_how_samples_are_used_is_refused_without_samples(option, table, build, tmp_path):
+    inputs, by_hand = trtint8.model_inputs(DEMO_MODEL), {"dynamic_ranges": {"images": 1.0}}
+    calibrator = Calibrator(np.zeros((4, 1, 8, 8), np.float32), inputs)
+    for calibration, given, begin, end in (
+        (None, by_hand, "there are no samples to calibrate with", "leave it out, or give samp"),
+        (calibrator, by_hand, "the ranges are those of a calibrator", "give it to the calibr"),
+        (table, {}, "the ranges are those of a table", "leave it out, or give"),
+        (None, {"model": trtint8.quantize(DEMO_MODEL, table)}, "Q/DQ pairs and is built as it is", ""),
     ):
-        with pytest.raises(CalibrationDataError, match=words):
-            trtint8.build_int8_engine(
-                DEMO_MODEL,
-                calibration,
-                tmp_path / "m.engine",
-                dynamic_ranges={"images": 1.0},
-                progress=False,
-                **given,
-            )
-    assert not list(tmp_path.iterdir())
+        given = {**given, option: OF_SAMPLES[option]}
+        words = f"{begin}, so {option} has no effect; {end}"
+        refused(tmp_path, build, CalibrationDataError, words, calibration, **given)
 
 
 @pytest.mark.parametrize(
     ("calibration", "given", "words"),
     [
-        (
-            "nowhere.npz",
-            {},
-            r"holds Q/DQ pairs and is built as it is, so calibration data, or a table, has no",
-        ),
+        ("nowhere.npz", {}, "is built as it is, so calibration data, or a table, has no"),
         (None, {"dynamic_ranges": {"images": 1.0}}, "so dynamic_ranges has no effect"),
         (None, {"keep_float": "*"}, "keep_float"),
         (None, {"keep_int8": ["*"]}, "so keep_int8 has no effect"),
-        (None, {"method": "mse"}, "so method has no effect"),
-        (None, {"preprocessing": trtint8.Preprocessing()}, "so preprocessing has no effect"),
-        (None, {"batch_size": 4}, "so batch_size has no effect"),
-        (None, {"limit": 5}, "so limit has no effect"),
     ],
 )
-def test_what_says_which_ranges_are_used_is_refused_with_pairs(calibration, given, words, table, tmp_path):
+def test_what_says_which_ranges_are_used_is_refused_with_pairs(
+    calibration, given, words, table, build, tmp_path
+):
     model = trtint8.quantize(DEMO_MODEL, table)
-    with pytest.raises(CalibrationDataError, match=words):
-        trtint8.build_int8_engine(model, calibration, tmp_path / "m.engine", progress=False, **given)
-    assert not list(tmp_path.iterdir())
+    refused(tmp_path, build, CalibrationDataError, words, calibration, model, **given)
 
 
-def test_a_model_with_pairs_may_stand_where_it_would_be_written(rtx, table, tmp_path):
+def test_a_model_with_pairs_may_stand_where_it_would_be_written(on_rtx, table, tmp_path):
     given = tmp_path / "m.qdq.onnx"
     onnx.save(trtint8.quantize(DEMO_MODEL, table), given)
     before = given.read_bytes()
-    with pytest.raises(OutputError, match=r"cannot write '.*m\.qdq\.onnx': it is read as well"):
-        trtint8.build_int8_engine(given, None, tmp_path / "m.engine", target="rtx", fp16=True, progress=False)
-    result = trtint8.build_int8_engine(given, None, tmp_path / "m.engine", target="rtx", progress=False)
+    words = r"cannot write '.*m\.qdq\.onnx': it is read as well"
+    refused(tmp_path, on_rtx, OutputError, words, None, given, fp16=True)
+    result = on_rtx(None, given)
     assert given.read_bytes() == before and result.qdq_model == given
     assert load_engine_qdq(given, result.info).is_quantized
 
@@ -299,59 +253,66 @@ def test_what_is_no_network(given):
         trtint8.set_dynamic_ranges(given, RANGES)
 
 
-def test_an_engine_of_the_first_part_of_a_model(rtx, split, tmp_path):
+def test_an_engine_of_the_first_part_of_a_model(on_rtx, split, tmp_path):
     cut = ["/block1/relu2/Relu_output_0"]
-    result = trtint8.build_int8_engine(
-        DEMO_MODEL,
-        split.calibration_images[:8],
-        tmp_path / "m.engine",
-        target="rtx",
-        method="minmax",
-        cut_at=cut,
-        fp16=False,
-        progress=False,
-    )
+    result = on_rtx(split.calibration_images[:8], method="minmax", cut_at=cut, fp16=False)
     assert [spec.name for spec in result.info.outputs] == cut
     assert result.float_model == tmp_path / "m.float.onnx"
     assert (tmp_path / "m.tail.onnx").is_file()
 
 
-def test_ranges_by_hand_are_not_overwritten(table, tmp_path):
+def test_ranges_by_hand_are_not_overwritten(table, build, tmp_path):
     ranges = tmp_path / "m.table.json"
     ranges.write_text('{"images": 1}')
-    with pytest.raises(OutputError, match=r"m\.table\.json'"):
-        trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / "m.engine", dynamic_ranges=ranges)
+    refused(tmp_path, build, OutputError, r"m\.table\.json'", table, dynamic_ranges=ranges)
     assert ranges.read_text() == '{"images": 1}'
 
 
-def test_the_gpu_that_is_named_decides_which_layers_stay_in_fp16(rtx, tmp_path):
+def test_the_gpu_that_is_named_decides_which_layers_stay_in_fp16(on_rtx):
     # On an A100 INT8 pays only where many input channels are read.
-    del rtx
     g, y = Graph(quantized=False), "x"
     for name, channels in {"first": (128, 128), "second": (16, 128), "third": (16, 16)}.items():
         y = g.op("Relu", [y], f"{name}_relu") if y != "x" else y
         y = g.op("Conv", [y, g.weights(*channels, 3, 3)], name, pads=[1] * 4)
     model = g.model({"x": [8, 128, 32, 32]}, y)
     images = np.random.default_rng(0).standard_normal((8, 128, 32, 32)).astype(np.float32)
-    table = trtint8.calibrate(model, images, method="minmax", tensors="all", progress=False)
+    table = trtint8.calibrate(model, images, method="minmax", tensors="all")
     layers = {("8.0",): ("first",), ("8.9",): ("first", "second")}
     layers |= {(): layers["8.9",], ("8.0", "8.9"): layers["8.9",]}
     for capabilities, in_int8 in layers.items():
-        built = trtint8.build_int8_engine(
-            model,
-            table,
-            tmp_path / "m.engine",
-            target="rtx",
-            compute_capabilities=capabilities,
-            progress=False,
-        )
+        built = on_rtx(table, model, compute_capabilities=capabilities)
         assert built.info.quantized_nodes == in_int8
     for capability, in_int8 in {"8.0": 1, "A100": 1, "8.9": 2, None: 2}.items():
-        quantized = trtint8.quantize(
-            model, table, target="rtx", compute_capability=capability, float16=True, progress=False
-        )
+        quantized = trtint8.quantize(model, table, target="rtx", compute_capability=capability, float16=True)
         integers = [one for one in quantized.graph.initializer if len(one.dims) == 4 and one.data_type == 3]
         assert len(integers) == in_int8
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    monkeypatch.setattr("trtint8.int8_engine.gpu_problem", lambda: "there is none")
+
+
+@pytest.fixture
+def l4(monkeypatch):
+    """A machine with an L4, on which engines take the times that are given."""
+
+    def times_are(measure):
+        monkeypatch.setattr("trtint8.int8_engine.measure_built", measure)
+
+    monkeypatch.setattr("trtint8.int8_engine.gpu_problem", lambda: None)
+    monkeypatch.setattr("trtint8.int8_engine.compute_capability", lambda _device: "8.9")
+    monkeypatch.setattr("trtint8.int8_engine.gpu_names", lambda: ["NVIDIA L4"])
+    return times_are
+
+
+def rows(width, count=8):
+    return np.random.default_rng(0).standard_normal((count, width)).astype(np.float32)
+
+
+#: Options of a build for one GPU, and the same with every layer in INT8.
+ADA = {"compute_capabilities": ["8.9"]}
+ALL_INT8 = {"keep_int8": ["*"], **ADA}
 
 
 def deep(samples):
@@ -364,34 +325,15 @@ def deep(samples):
 
 
 @pytest.mark.parametrize(("samples", "profiles", "taken"), [(64, (), 64), ("N", (), 8), ("N", (4, 128), 128)])
-def test_what_to_expect_on_the_gpu_that_is_named(samples, profiles, taken, rtx, tmp_path, monkeypatch):
-    del rtx
-    monkeypatch.setattr("trtint8.int8_engine.gpu_problem", lambda: "there is none")
-    model, given = deep(samples), np.random.default_rng(0).standard_normal((64, 512)).astype(np.float32)
-    built = trtint8.build_int8_engine(
-        model,
-        given,
-        tmp_path / "m.engine",
-        target="rtx",
-        method="minmax",
-        keep_int8=["*"],
-        profiles=[{"x": trtint8.ShapeRange((profiles[0], 512), *[(profiles[1], 512)] * 2)}]
-        if profiles
-        else (),
-        compute_capabilities=["8.6"],
-        progress=False,
-    )
-    table = trtint8.CalibrationTable.load(built.table_file)
-    shape = trtint8.ShapeRange(*[(taken, 512)] * 3)
-    audit = trtint8.audit(
-        model,
-        table,
-        "RTX 3090",
-        target="rtx",
-        keep_int8=["*"],
-        profile={"x": shape} if samples == "N" else None,
-        progress=False,
-    )
+@pytest.mark.usefixtures("no_gpu")
+def test_what_to_expect_on_the_gpu_that_is_named(samples, profiles, taken, on_rtx):
+    model, options = deep(samples), {"method": "minmax", "keep_int8": ["*"], "compute_capabilities": ["8.6"]}
+    if profiles:
+        least, most = profiles
+        options["profiles"] = [{"x": trtint8.ShapeRange((least, 512), *[(most, 512)] * 2)}]
+    built = on_rtx(rows(512, 64), model, **options)
+    shape = {"x": trtint8.ShapeRange(*[(taken, 512)] * 3)} if samples == "N" else None
+    audit = trtint8.audit(model, built.table_file, "RTX 3090", target="rtx", keep_int8=["*"], profile=shape)
     expected = built.expected
     assert (expected.gpu, expected.source, expected.shapes) == ("RTX 3090", "estimated", {"x": (taken, 512)})
     assert expected.seconds == pytest.approx(audit.engine("INT8+FP16").ends)
@@ -403,46 +345,32 @@ def test_what_to_expect_on_the_gpu_that_is_named(samples, profiles, taken, rtx, 
 
 
 @pytest.mark.parametrize("change", [{"compute_capabilities": ()}, {"compute_capabilities": ["8.6", "8.9"]}])
-def test_nothing_is_expected_where_no_one_gpu_is_named(change, rtx, tmp_path, monkeypatch):
-    del rtx
-    monkeypatch.setattr("trtint8.int8_engine.gpu_problem", lambda: "there is none")
-    given = np.random.default_rng(0).standard_normal((8, 512)).astype(np.float32)
-    options = {"target": "rtx", "keep_int8": ["*"], "progress": False}
-    built = trtint8.build_int8_engine(deep("N"), given, tmp_path / "m.engine", **options, **change)
-    assert built.expected is None
+@pytest.mark.usefixtures("no_gpu")
+def test_nothing_is_expected_where_no_one_gpu_is_named(change, on_rtx):
+    assert on_rtx(rows(512), deep("N"), keep_int8=["*"], **change).expected is None
 
 
-def test_an_engine_for_the_gpu_of_this_machine_is_timed_beside_fp16(rtx, tmp_path, monkeypatch):
-    del rtx
+def test_an_engine_for_the_gpu_of_this_machine_is_timed_beside_fp16(on_rtx, l4):
     timed = []
 
     def measure(engines, device):
         timed.append([engine.report.weighted_summary(["first"]) for engine in engines])
         return [Timing(seconds, 0.9 * seconds, 1.1 * seconds) for seconds in (0.004, 0.002)]
 
-    monkeypatch.setattr("trtint8.int8_engine.measure_built", measure)
-    monkeypatch.setattr("trtint8.int8_engine.gpu_problem", lambda: None)
-    monkeypatch.setattr("trtint8.int8_engine.compute_capability", lambda _device: "8.9")
-    monkeypatch.setattr("trtint8.int8_engine.gpu_names", lambda: ["NVIDIA L4"])
-    given = np.random.default_rng(0).standard_normal((8, 512)).astype(np.float32)
-    options = {"target": "rtx", "keep_int8": ["*"], "progress": False, "compute_capabilities": ["8.9"]}
-    expected = trtint8.build_int8_engine(deep("N"), given, tmp_path / "m.engine", **options).expected
+    l4(measure)
+    expected = on_rtx(rows(512), deep("N"), **ALL_INT8).expected
     assert timed == [[{"FP16": ["first"]}, {"INT8": ["first"]}]]
     assert (expected.gpu, expected.source, expected.shapes) == ("NVIDIA L4", "measured here", {"x": (8, 512)})
     assert expected.seconds == (0.9 * 0.002, 1.1 * 0.002)
     assert expected.of_fp16 == pytest.approx((0.45, 0.55))
 
 
-def test_an_engine_that_is_written_is_none_the_worse_for_an_estimate_that_fails(rtx, tmp_path, monkeypatch):
-    del rtx
-
+def test_an_engine_that_is_written_is_none_the_worse_for_an_estimate_that_fails(on_rtx, monkeypatch):
     def fail(*_, **__):
         raise BuildError("no FP16 here")
 
     monkeypatch.setattr("trtint8.auditing.audit.Estimator.estimate", fail)
-    given = np.random.default_rng(0).standard_normal((8, 512)).astype(np.float32)
-    options = {"target": "rtx", "keep_int8": ["*"], "progress": False, "compute_capabilities": ["8.9"]}
-    built = trtint8.build_int8_engine(deep("N"), given, tmp_path / "m.engine", **options)
+    built = on_rtx(rows(512), deep("N"), **ALL_INT8)
     assert built.expected is None and built.engine.exists()
 
 
@@ -455,30 +383,20 @@ def wide(inputs=2048, outputs=2048):
 @pytest.mark.parametrize(
     ("seconds", "insisted", "in_int8"), [(3e-3, (), 0), (2.2e-3, (), 1), (3e-3, ("*",), 1)]
 )
-def test_an_engine_that_is_slower_than_fp16_is_built_in_fp16(
-    seconds, insisted, in_int8, rtx, tmp_path, monkeypatch
-):
+def test_an_engine_that_is_slower_than_fp16_is_built_in_fp16(seconds, insisted, in_int8, on_rtx, l4):
     """It is slower only beyond the interval of its times."""
-    del rtx
-    times = [Timing(one, 0.8 * one, 1.2 * one) for one in (2e-3, seconds)]
-    monkeypatch.setattr("trtint8.int8_engine.measure_built", lambda *_: times)
-    monkeypatch.setattr("trtint8.int8_engine.gpu_problem", lambda: None)
-    monkeypatch.setattr("trtint8.int8_engine.compute_capability", lambda _device: "8.9")
-    monkeypatch.setattr("trtint8.int8_engine.gpu_names", lambda: ["NVIDIA L4"])
-    given = np.random.default_rng(0).standard_normal((8, 2048)).astype(np.float32)
-    options = {"target": "rtx", "keep_int8": insisted, "progress": False, "compute_capabilities": ["8.9"]}
+    l4(lambda *_: [Timing(one, 0.8 * one, 1.2 * one) for one in (2e-3, seconds)])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        built = trtint8.build_int8_engine(wide(), given, tmp_path / "m.engine", **options)
+        built = on_rtx(rows(2048), wide(), keep_int8=insisted, **ADA)
     assert built.info.int8_layers == (in_int8, 1)
     assert (built.expected is None) == (not in_int8)
     assert [node for node, _ in built.info.float_nodes] == [] if in_int8 else ["product"]
     assert any("keep_int8" in str(warning.message) for warning in caught) == (not in_int8)
 
 
-def test_an_engine_that_is_estimated_to_be_slower_is_built_in_fp16(rtx, tmp_path, monkeypatch):
-    del rtx
-    monkeypatch.setattr("trtint8.int8_engine.gpu_problem", lambda: "there is none")
+@pytest.mark.usefixtures("no_gpu")
+def test_an_engine_that_is_estimated_to_be_slower_is_built_in_fp16(on_rtx, monkeypatch):
     estimate = Estimator.estimate
 
     def pessimistic(self, precision, *arguments, **options):
@@ -486,33 +404,21 @@ def test_an_engine_that_is_estimated_to_be_slower_is_built_in_fp16(rtx, tmp_path
         factor = 3 if "INT8" in precision else 1
         return replace(found, seconds=factor * found.seconds, cached_seconds=factor * found.cached_seconds)
 
-    given = np.random.default_rng(0).standard_normal((8, 2048)).astype(np.float32)
-    options = {"target": "rtx", "progress": False, "compute_capabilities": ["8.9"]}
-    built = trtint8.build_int8_engine(wide(), given, tmp_path / "m.engine", **options)
+    built = on_rtx(rows(2048), wide(), **ADA)
     assert built.info.int8_layers == (1, 1) and built.expected.of_fp16[1] < 1
     monkeypatch.setattr(Estimator, "estimate", pessimistic)
     with pytest.warns(UserWarning, match="keep_int8"):
-        built = trtint8.build_int8_engine(wide(), built.table, tmp_path / "n.engine", **options)
+        built = on_rtx(built.table, wide(), **ADA)
     assert built.info.int8_layers == (0, 1) and built.expected is None
 
 
 @pytest.mark.parametrize(("optimal", "in_int8"), [(8, 1), (4096, 0)])
 @pytest.mark.filterwarnings("ignore:INT8 would be slower")
-def test_layers_are_placed_for_the_optimal_shapes(optimal, in_int8, rtx, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("no_gpu")
+def test_layers_are_placed_for_the_optimal_shapes(optimal, in_int8, on_rtx):
     """Those are what the last line of a build is for, too."""
-    del rtx
-    monkeypatch.setattr("trtint8.int8_engine.gpu_problem", lambda: "there is none")
-    model = wide(256, 16384)
-    given = np.random.default_rng(0).standard_normal((8, 256)).astype(np.float32)
-    built = trtint8.build_int8_engine(
-        model,
-        given,
-        tmp_path / "m.engine",
-        target="rtx",
-        profiles=[{"x": trtint8.ShapeRange((1, 256), (optimal, 256), (4096, 256))}],
-        compute_capabilities=["8.9"],
-        progress=False,
-    )
+    profile = {"x": trtint8.ShapeRange((1, 256), (optimal, 256), (4096, 256))}
+    built = on_rtx(rows(256), wide(256, 16384), profiles=[profile], **ADA)
     assert built.info.int8_layers == (in_int8, 1)
     if in_int8:
         assert built.expected.shapes == {"x": (8, 256)} and built.expected.of_fp16[1] < 1

@@ -23,7 +23,6 @@ def test_keywords_reach_the_calibration(split):
         limit=32,
         batch_size=8,
         tensors="placed",
-        progress=False,
     )
     assert (table.method, table.provenance.samples) == ("minmax", 32)
     assert table.amax["images"] == float(np.abs(split.calibration_images[:32]).max())
@@ -33,7 +32,7 @@ def test_keywords_reach_the_calibration(split):
 def test_a_quantized_model_is_refused(split, table):
     quantized = trtint8.quantize(DEMO_MODEL, table)
     with pytest.raises(ModelError, match="'model' holds Q/DQ pairs already"):
-        trtint8.calibrate(quantized, split.calibration_images[:8], progress=False)
+        trtint8.calibrate(quantized, split.calibration_images[:8])
 
 
 @pytest.mark.parametrize(
@@ -50,7 +49,7 @@ def test_a_quantized_model_is_refused(split, table):
 )
 def test_options_that_make_no_sense_are_refused(wrong, words, split):
     with pytest.raises(TrtInt8Error, match=words):
-        trtint8.calibrate(DEMO_MODEL, split.calibration_images[:8], progress=False, **wrong)
+        trtint8.calibrate(DEMO_MODEL, split.calibration_images[:8], **wrong)
 
 
 def test_numbers_of_numpy_are_numbers(split):
@@ -60,6 +59,5 @@ def test_numbers_of_numpy_are_numbers(split):
         limit=np.int32(16),
         batch_size=np.int64(7),
         threads=np.int64(1),
-        progress=False,
     )
     assert table.provenance.samples == 16

@@ -37,7 +37,6 @@ def test_a_cache_that_tensorrt_wrote_becomes_pairs(split, tmp_path):
         split.heldout_images,
         reference=DEMO_MODEL,
         labels=split.heldout_labels,
-        progress=False,
     )
     assert accuracy.outputs[0].sqnr_db == pytest.approx(36.4, abs=0.5)
     assert abs(accuracy.top1.count - 594) <= 2
@@ -56,42 +55,40 @@ def test_a_float_model_has_no_pairs_to_look_at():
             call(DEMO_MODEL)
 
 
+@pytest.fixture
+def last():
+    """The name of the tensor before the last layer."""
+    return next(node for node in onnx.load(DEMO_MODEL).graph.node if node.op_type == "Gemm").input[0]
+
+
 def run(model, feed):
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(None, feed), strict=True))
 
 
-def test_both_parts_together_compute_what_the_model_does():
-    whole = onnx.load(DEMO_MODEL)
-    tensor = next(node for node in whole.graph.node if node.op_type == "Gemm").input[0]
-    head, tail = trtint8.cut_model(DEMO_MODEL, [tensor])
+def test_both_parts_together_compute_what_the_model_does(last):
+    head, tail = trtint8.cut_model(DEMO_MODEL, [last])
     feed = {"images": np.random.default_rng(0).random((3, 1, 8, 8), np.float32)}
     middle = run(head, feed)
-    assert list(middle) == [tensor]
-    np.testing.assert_allclose(run(tail, middle)["logits"], run(whole, feed)["logits"], rtol=1e-5, atol=1e-5)
+    assert list(middle) == [last]
+    wanted = run(onnx.load(DEMO_MODEL), feed)["logits"]
+    np.testing.assert_allclose(run(tail, middle)["logits"], wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_both_parts_say_of_themselves_what_the_model_does(tmp_path):
+def test_both_parts_say_of_themselves_what_the_model_does(last):
     """Such as the names of the classes, which stand in the Q/DQ model and in what is deployed."""
     whole = onnx.load(DEMO_MODEL)
     whole.doc_string, whole.model_version = "digits", 7
     onnx.helper.set_model_props(whole, {"names": "{0: 'zero'}"})
-    tensor = next(node for node in whole.graph.node if node.op_type == "Gemm").input[0]
-    for part in trtint8.cut_model(whole, tensor):
+    for part in trtint8.cut_model(whole, last):
         assert {entry.key: entry.value for entry in part.metadata_props} == {"names": "{0: 'zero'}"}
         assert (part.doc_string, part.model_version) == ("digits", 7)
 
 
-def test_a_tensor_that_is_not_there_is_refused():
-    with pytest.raises(ModelError, match="nowhere"):
-        trtint8.cut_model(DEMO_MODEL, ["nowhere"])
-
-
-def test_one_tensor_by_itself_is_one():
-    whole = onnx.load(DEMO_MODEL)
-    tensor = next(node for node in whole.graph.node if node.op_type == "Gemm").input[0]
-    head, _ = trtint8.cut_model(DEMO_MODEL, tensor)
-    assert [output.name for output in head.graph.output] == [tensor]
-    with pytest.raises(ModelError, match="no tensor is named"):
-        trtint8.cut_model(DEMO_MODEL, [])
+def test_one_tensor_by_itself_is_one(last):
+    head, _ = trtint8.cut_model(DEMO_MODEL, last)
+    assert [output.name for output in head.graph.output] == [last]
+    for names, words in (([], "no tensor is named"), (["nowhere"], "nowhere")):
+        with pytest.raises(ModelError, match=words):
+            trtint8.cut_model(DEMO_MODEL, names)

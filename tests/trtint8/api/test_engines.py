@@ -14,7 +14,7 @@ def test_a_gpu_that_no_table_has_is_refused(table):
 
 
 def test_an_audit_keeps_layers_in_float(rtx, table):
-    found = trtint8.audit(DEMO_MODEL, table, "A10", target="rtx", keep_float=["/fc/*"], progress=False)
+    found = trtint8.audit(DEMO_MODEL, table, "A10", target="rtx", keep_float=["/fc/*"])
     assert found.gpu.name == "A10"
     assert found.engine("INT8").multiply_adds["FP32"] < found.engine("FP32").multiply_adds["FP32"]
 
@@ -31,7 +31,7 @@ def test_engines_that_are_not_there_are_refused(tmp_path):
 
 
 def test_a_folder_for_an_engine(rtx, table, tmp_path):
-    keywords = {"target": "rtx", "compute_capabilities": ["8.6"], "progress": False, "keep_int8": ["*"]}
+    keywords = {"target": "rtx", "compute_capabilities": ["8.6"], "keep_int8": ["*"]}
     trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / "m.engine", **keywords)
     files = trtint8.deploy(tmp_path / "m.engine", "cpp", tmp_path / "out")
     assert all(file.is_file() and file.parent == tmp_path / "out" for file in files)

@@ -54,7 +54,7 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("modules")
     onnx.save(of_exporter(), path / "m.onnx")
     np.savez(path / "x.npz", **X)
-    table = trtint8.calibrate(path / "m.onnx", X, method="minmax", progress=False)
+    table = trtint8.calibrate(path / "m.onnx", X, method="minmax")
     table.save(path / "t.json")
     return path
 
@@ -73,7 +73,7 @@ def folder(tmp_path_factory):
 )
 def test_patterns_name_modules_and_all_that_is_in_them(make, pattern, kept, tmp_path):
     model = make()
-    table = trtint8.calibrate(model, X, method="minmax", progress=False)
+    table = trtint8.calibrate(model, X, method="minmax")
     written = trtint8.write_quantized(model, table, tmp_path / "q.onnx", keep_float=pattern)
     decisions = written.quantized.placement.decisions
     assert [one.module for one in decisions if one.cause == "keep_float"] == list(kept)
@@ -108,7 +108,7 @@ def test_an_engine_and_its_report_have_the_modules(folder, tmp_path):
     pytest.importorskip("tensorrt_rtx")
     for name, kept in (("a", ()), ("b", ("head",))):
         engine = tmp_path / f"{name}.engine"
-        options = {"target": "rtx", "keep_int8": "*", "keep_float": kept, "progress": False}
+        options = {"target": "rtx", "keep_int8": "*", "keep_float": kept}
         trtint8.build_int8_engine(folder / "m.onnx", folder / "t.json", engine, **options)
         modules = json.loads(engine.with_name(f"{name}.engine.json").read_text())["modules"]
         assert list(modules.values()) == list(MODULES)
@@ -118,9 +118,7 @@ def test_an_engine_and_its_report_have_the_modules(folder, tmp_path):
 
 def test_tuning_has_the_modules_of_layers_in_float(folder):
     table = trtint8.CalibrationTable.load(folder / "t.json")
-    tuned = trtint8.tune(
-        folder / "m.onnx", table, X, metric="sqnr", minimum=45.0, float16=False, progress=False
-    )
+    tuned = trtint8.tune(folder / "m.onnx", table, X, metric="sqnr", minimum=45.0, float16=False)
     kept = tuned.to_json()["keep_float"]
     assert kept and tuned.to_json()["modules"].keys() == set(kept)
     assert all(module in tuned.candidate.in_float for module in tuned.candidate.modules.values())
@@ -141,8 +139,8 @@ def test_properties_of_any_form_are_read(text, module):
     g = Shaped()
     model = g.model({"x": ["N", 16]}, g.op("MatMul", ["x", g.weights(16, 16)], "node"))
     model.graph.node[0].metadata_props.add(key="pkg.torch.onnx.name_scopes", value=text)
-    table = trtint8.calibrate(model, X, method="minmax", progress=False)
-    assert trtint8.measure_sensitivity(model, table, X, progress=False).layers[0].module == module
+    table = trtint8.calibrate(model, X, method="minmax")
+    assert trtint8.measure_sensitivity(model, table, X).layers[0].module == module
 
 
 def test_a_convolution_that_the_exporter_joined_with_a_normalization_has_its_own_module(tmp_path):

@@ -7,19 +7,18 @@ import pytest
 from onnx import numpy_helper
 
 import trtint8
-from tests.trtint8.onnx_models import Shaped, normal, parsed
+from tests.trtint8.onnx_models import normal, parsed
 
 MICROSOFT = "com.microsoft"
-SHAPE = [1, 16, 8, 8]
-X = {"x": np.random.default_rng(0).normal(size=(16, *SHAPE[1:])).astype(np.float32)}
+X = {"x": normal(16, 16, 8, 8)}
 
 
 @pytest.fixture(scope="module")
 def convolutions():
     """Two convolutions, of which the optimizer fuses the first with the Relu behind it."""
-    g = Shaped()
-    first = g.op("Relu", [g.op("Conv", ["x", g.weights(16, 16, 3, 3)], "first", pads=[1] * 4)], "relu")
-    return g.model({"x": SHAPE}, g.op("Conv", [first, g.weights(16, 16, 1, 1)], "last"))
+    body = "[first] f = Conv <pads = [1, 1, 1, 1]> (x, w) r = Relu (f) [last] y = Conv (r, v)"
+    weights = {"w": 0.1 * normal(16, 16, 3, 3), "v": 0.1 * normal(16, 16, 1, 1, seed=1)}
+    return parsed("float[1, 16, 8, 8] x", "float[1, 16, 8, 8] y", body, **weights)
 
 
 def optimized(model, folder):
@@ -35,13 +34,13 @@ def test_layers_that_the_optimizer_fused_are_counted_as_float(convolutions, tmp_
     model = optimized(convolutions, tmp_path)
     assert [node.op_type for node in model.graph.node] == ["FusedConv", "Conv"]
     with pytest.warns(UserWarning, match=r"optimizer.*\(FusedConv\)"):
-        table = trtint8.calibrate(model, X, method="minmax", progress=False)
+        table = trtint8.calibrate(model, X, method="minmax")
     with pytest.warns(UserWarning, match="optimizer"):
         placement = trtint8.write_quantized(model, table, tmp_path / "q.onnx").quantized.placement
     assert (len(placement.quantized_nodes), placement.multiplying) == (1, 2)
     assert list(placement.float_causes.values()) == ["model"]
     with pytest.warns(UserWarning, match="optimizer"):
-        assert len(trtint8.measure_sensitivity(model, table, X, progress=False).layers) == 1
+        assert len(trtint8.measure_sensitivity(model, table, X).layers) == 1
 
 
 def in_blocks(model):
@@ -75,10 +74,10 @@ def test_a_model_of_fused_layers_alone_is_refused_by_the_optimizers_name(build, 
 
 
 def test_a_reference_may_be_optimized(convolutions, tmp_path, recwarn):
-    table = trtint8.calibrate(convolutions, X, method="minmax", progress=False)
+    table = trtint8.calibrate(convolutions, X, method="minmax")
     quantized = trtint8.quantize(convolutions, table)
     model = optimized(convolutions, tmp_path)
-    accuracy = trtint8.validate(quantized, X, reference=model, progress=False)
+    accuracy = trtint8.validate(quantized, X, reference=model)
     assert 20 < accuracy.outputs[0].sqnr_db < 60
     assert not [one for one in recwarn if "optimizer" in str(one.message)]
 

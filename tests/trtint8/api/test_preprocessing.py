@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import shlex
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 import trtint8
+from tests.trtint8.onnx_models import normal, parsed
 from trtint8 import Preprocessing
 from trtint8.cli.main import main
 from trtint8.report.facts import commands_for_missing, commands_to_rebuild
@@ -32,28 +33,31 @@ KINDS = {
 }
 
 
+def save_network(shape=(3, 16, 16), moved=""):
+    """A convolution and an average, of images of a shape; what is ``moved`` makes them N x C x H x W."""
+    weights = 0.2 * normal(8, shape[2] if moved else shape[0], 3, 3)
+    body = f"{moved} [conv] c = Conv <pads = [1, 1, 1, 1]> ({'t' if moved else 'x'}, w) "
+    size = ", ".join(map(str, shape))
+    model = parsed(
+        f"float[N, {size}] x", "float[N, 8, 1, 1] y", f"{body} [pool] y = GlobalAveragePool (c)", w=weights
+    )
+    onnx.save(model, "m.onnx")
+
+
 @pytest.fixture
 def model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    save_network()
     drawn = np.random.default_rng(0)
-    weights = numpy_helper.from_array((drawn.standard_normal((8, 3, 3, 3)) / 5).astype(np.float32), "w")
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1] * 4, name="conv"),
-        helper.make_node("GlobalAveragePool", ["c"], ["y"], name="pool"),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3, 16, 16])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 8, 1, 1])],
-        [weights],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "m.onnx")
     for name in ("calibration", "heldout"):
-        np.savez(f"{name}.npz", x=drawn.integers(0, 256, (8, 24, 28, 3), dtype=np.uint8))
-        np.savez(f"{name}16.npz", x=drawn.integers(0, 256, (8, 16, 16, 3), dtype=np.uint8))
+        for size, shape in (("", (24, 28)), ("16", (16, 16))):
+            np.savez(f"{name}{size}.npz", x=drawn.integers(0, 256, (8, *shape, 3), dtype=np.uint8))
         np.savez(f"{name}32.npz", x=drawn.standard_normal((8, 3, 16, 16), dtype=np.float32))
     return "m.onnx"
+
+
+def ran(line):
+    return main(line.split())
 
 
 def _sizes(preprocessing):
@@ -63,14 +67,14 @@ def _sizes(preprocessing):
 def _quantized(model, preprocessing, size):
     trtint8.calibrate(model, f"calibration{size}.npz", output="t.json", preprocessing=preprocessing)
     trtint8.write_quantized(model, "t.json", "q.onnx")
+    return trtint8.CalibrationTable.load("t.json")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_recorded_is_applied(model, kind):
     pytest.importorskip("PIL", reason="Pillow is not installed")
     wanted, size = KINDS[kind], _sizes(KINDS[kind])
-    _quantized(model, wanted, size)
-    assert trtint8.CalibrationTable.load("t.json").provenance.inputs.preprocessing == wanted
+    assert _quantized(model, wanted, size).provenance.inputs.preprocessing == wanted
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = trtint8.validate("q.onnx", f"heldout{size}.npz", reference=model)
@@ -87,23 +91,15 @@ def test_other_preprocessing_is_a_warning_that_shows_both(model, kind):
     assert any(str(KINDS["mean and std"]) in said and str(KINDS[kind]) in said for said in found.warnings)
 
 
-def test_inputs_far_beyond_the_calibration_are_a_warning(model):
-    trtint8.calibrate(model, "calibration32.npz", output="t.json")
-    trtint8.write_quantized(model, "t.json", "q.onnx")
-    far = {"x": 50 * np.load("heldout32.npz")["x"]}
-    with pytest.warns(UserWarning, match="'x'"):
-        found = trtint8.validate("q.onnx", far, reference=model)
-    assert found.warnings
-    assert not trtint8.validate("q.onnx", "heldout32.npz", reference=model).warnings
-
-
-@pytest.mark.parametrize("verb", ["sensitivity", "tune", "tune with a judge"])
+@pytest.mark.parametrize("verb", ["validate", "sensitivity", "tune", "tune with a judge"])
 def test_every_verb_that_reads_samples_warns_of_inputs_far_beyond(model, verb):
-    table = trtint8.calibrate(model, "calibration32.npz")
+    table = _quantized(model, None, "32")
     near = np.load("heldout32.npz")["x"]
     far = {"x": 50 * near}
 
     def warned(data, **options):
+        if verb == "validate":
+            return trtint8.validate("q.onnx", data, reference=model).warnings
         if verb == "sensitivity":
             return trtint8.measure_sensitivity(model, table, data).warnings
         return trtint8.tune(model, table, data, metric="sqnr", minimum=1, batch_size=2, **options).warnings
@@ -119,26 +115,19 @@ def test_every_verb_that_reads_samples_warns_of_inputs_far_beyond(model, verb):
 
 
 #: Calls that read samples with ``more``, after a calibration with other preprocessing.
+HELD = "heldout16.npz"
 USES = {
-    "validate": lambda data, **more: trtint8.validate("q.onnx", data, reference="m.onnx", **more),
-    "validate several": lambda data, **more: trtint8.validate(
-        "q.onnx", data, reference="m.onnx", also={"same": "q.onnx"}, **more
+    "validate": partial(trtint8.validate, "q.onnx", HELD, reference="m.onnx"),
+    "validate several": partial(
+        trtint8.validate, "q.onnx", HELD, reference="m.onnx", also={"same": "q.onnx"}
     ),
-    "arithmetic": lambda data, **more: trtint8.validate(
-        "m.onnx", data, reference="m.onnx", arithmetic="explicit", table="t.json", **more
-    ),
-    "sensitivity": lambda data, **more: trtint8.measure_sensitivity("m.onnx", "t.json", data, **more),
-    "tune": lambda data, **more: trtint8.tune("m.onnx", "t.json", data, metric="sqnr", minimum=1, **more),
-    "equalize": lambda data, **more: trtint8.write_quantized(
-        "m.onnx", "t.json", "e.onnx", equalize=data, **more
-    ),
-    "round": lambda data, **more: trtint8.write_quantized(
-        "m.onnx", "t.json", "r.onnx", rounding=data, **more
-    ),
-    "report": lambda data, **more: trtint8.write_report(
-        ["q.onnx"], "r.html", model="m.onnx", data=data, **more
-    ),
-    "deploy": lambda data, **more: trtint8.deploy("q.onnx", "triton", "there", **more),
+    "arithmetic": partial(trtint8.validate, "m.onnx", HELD, arithmetic="explicit", table="t.json"),
+    "sensitivity": partial(trtint8.measure_sensitivity, "m.onnx", "t.json", HELD),
+    "tune": partial(trtint8.tune, "m.onnx", "t.json", HELD, metric="sqnr", minimum=1),
+    "equalize": partial(trtint8.write_quantized, "m.onnx", "t.json", "e.onnx", equalize=HELD),
+    "round": partial(trtint8.write_quantized, "m.onnx", "t.json", "r.onnx", rounding=HELD),
+    "report": partial(trtint8.write_report, ["q.onnx"], "r.html", model="m.onnx", data=HELD),
+    "deploy": partial(trtint8.deploy, "q.onnx", "triton", "there"),
 }
 
 
@@ -149,23 +138,20 @@ def test_other_preprocessing_is_a_warning_once(model, use):
     _quantized(model, wanted, "16")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        USES[use]("heldout16.npz", preprocessing=other)
+        USES[use](preprocessing=other)
     found = [str(one.message) for one in said if str(other) in str(one.message)]
     assert len(found) == 1 and str(wanted) in found[0]
 
 
 def test_a_report_warns_of_inputs_far_beyond(model):
-    trtint8.calibrate(model, "calibration32.npz", output="t.json")
-    trtint8.write_quantized(model, "t.json", "q.onnx")
+    _quantized(model, None, "32")
     far = {"x": 50 * np.load("heldout32.npz")["x"]}
     with pytest.warns(UserWarning, match="'x' has values up to"):
         trtint8.write_report(["q.onnx"], "r.html", model=model, data=far)
 
 
 def test_arrays_have_no_preprocessing_and_images_after_them_need_one(model):
-    table = trtint8.calibrate(model, "calibration32.npz", output="t.json")
-    assert table.provenance.inputs.preprocessing == "none"
-    trtint8.write_quantized(model, "t.json", "q.onnx")
+    assert _quantized(model, None, "32").provenance.inputs.preprocessing == "none"
     trtint8.validate("q.onnx", "heldout16.npz", reference=model, preprocessing=Preprocessing())
     with pytest.raises(trtint8.CalibrationDataError):
         trtint8.validate("q.onnx", "heldout16.npz", reference=model)
@@ -218,7 +204,7 @@ def test_hostile_preprocessing_is_refused(model, hostile):
 
 
 def test_warnings_of_a_calibration_are_kept_and_printed(model, capsys):
-    assert main(["calibrate", model, "random:8", "-o", "r.json", "--json"]) == 0
+    assert ran("calibrate m.onnx random:8 -o r.json --json") == 0
     printed = json.loads(capsys.readouterr().out)["warnings"]
     kept = trtint8.CalibrationTable.load("r.json").warnings
     assert kept and set(kept) <= set(printed)
@@ -227,12 +213,12 @@ def test_warnings_of_a_calibration_are_kept_and_printed(model, capsys):
 #: Networks that take images in other forms: the shape of an input, of raw images, and how they are prepared.
 FORMS = {
     "NHWC": (
-        ["N", 16, 16, 3],
+        (16, 16, 3),
         (24, 28, 3),
         Preprocessing(resize=(16, 16), layout="NHWC", std=(0.2, 0.3, 0.4)),
     ),
-    "one channel": (["N", 1, 16, 16], (16, 16, 1), Preprocessing(mean=(0.3,), std=(0.38,))),
-    "letterbox": (["N", 3, 16, 16], (12, 28, 3), Preprocessing(letterbox=(16, 16), channels="BGR")),
+    "one channel": ((1, 16, 16), (16, 16, 1), Preprocessing(mean=(0.3,), std=(0.38,))),
+    "letterbox": ((3, 16, 16), (12, 28, 3), Preprocessing(letterbox=(16, 16), channels="BGR")),
 }
 
 
@@ -242,53 +228,32 @@ def form(request, tmp_path, monkeypatch):
     pytest.importorskip("PIL", reason="Pillow is not installed")
     monkeypatch.chdir(tmp_path)
     shape, image, preprocessing = FORMS[request.param]
-    channels, drawn = image[2], np.random.default_rng(0)
-    weights = (drawn.standard_normal((8, channels, 3, 3)) / 5).astype(np.float32)
-    moved = [helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2])] if shape[3] == 3 else []
-    nodes = [
-        *moved,
-        helper.make_node("Conv", ["t" if moved else "x", "w"], ["c"], pads=[1] * 4, name="conv"),
-        helper.make_node("GlobalAveragePool", ["c"], ["y"]),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 8, 1, 1])],
-        [numpy_helper.from_array(weights, "w")],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "m.onnx")
+    moved = "t = Transpose <perm = [0, 3, 1, 2]> (x)" if shape[2] == 3 else ""
+    save_network(shape, moved)
+    drawn = np.random.default_rng(0)
     for name in ("calibration", "heldout"):
         np.savez(f"{name}.npz", x=drawn.integers(0, 256, (8, *image), dtype=np.uint8))
     return preprocessing
 
 
 def _as_options(preprocessing):
-    Path("preprocess.json").write_text(
-        json.dumps(
-            {
-                "resize": preprocessing.resize,
-                "letterbox": preprocessing.letterbox,
-                "mean": preprocessing.mean,
-                "std": preprocessing.std,
-                "layout": preprocessing.layout,
-                "channels": preprocessing.channels,
-            }
-        )
-    )
-    return ["--preprocess", "preprocess.json"]
+    names = ("resize", "letterbox", "mean", "std", "layout", "channels")
+    Path("preprocess.json").write_text(json.dumps({name: getattr(preprocessing, name) for name in names}))
+    return "--preprocess preprocess.json"
 
 
 def test_an_engine_keeps_the_preprocessing_for_all_that_use_it(form, rtx, capsys):
-    options = ["--target", "rtx", "--compute-capability", "8.9", "--keep-int8", "*"]
+    options = "--target rtx --compute-capability 8.9 --keep-int8 *"
     pre = _as_options(form)
-    assert main(["build", "m.onnx", "calibration.npz", "-o", "m.engine", *options, *pre, "--json"]) == 0
+    assert ran(f"build m.onnx calibration.npz -o m.engine {options} {pre} --json") == 0
     assert not json.loads(capsys.readouterr().out)["warnings"]
     assert trtint8.read_engine_info("m.engine").calibrated_inputs.preprocessing == form
-    assert main(["validate", "m.engine", "heldout.npz", "--reference", "m.onnx", "--json"]) == 0
-    kept = json.loads(capsys.readouterr().out)
-    assert main(["validate", "m.engine", "heldout.npz", "--reference", "m.onnx", "--json", *pre]) == 0
-    assert json.loads(capsys.readouterr().out) == kept and not kept["warnings"]
+    printed = []
+    for more in ("", pre):
+        assert ran(f"validate m.engine heldout.npz --reference m.onnx --json {more}") == 0
+        printed.append(json.loads(capsys.readouterr().out))
+    kept, given = printed
+    assert given == kept and not kept["warnings"]
     assert kept["outputs"][0]["sqnr_db"] > 25
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -298,9 +263,9 @@ def test_an_engine_keeps_the_preprocessing_for_all_that_use_it(form, rtx, capsys
         if path.is_file():
             assert (Path("kept") / path.relative_to("given")).read_bytes() == path.read_bytes()
     # Another build from the table that is beside the engine says the same.
-    assert main(["build", "m.onnx", "m.table.json", "-o", "again.engine", *options]) == 0
+    assert ran(f"build m.onnx m.table.json -o again.engine {options}") == 0
     assert trtint8.read_engine_info("again.engine").calibrated_inputs.preprocessing == form
-    assert main(["audit", "m.onnx", "m.table.json", "--gpu", "RTX 4090", "--json"]) == 0
+    assert ran("audit m.onnx m.table.json --gpu RTX4090 --json") == 0
 
 
 @pytest.mark.parametrize("kept", ["table", "qdq"])

@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 
 import trtint8
 from calibrators.errors import CalibrationDataError, ModelError, TableError, UnsupportedError
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Shaped, normal, parsed
 from trtint8.data import DEMO_MODEL
 from trtint8.interop.unquantize import extract_table
 from trtint8.models.model import load_model
@@ -91,10 +91,10 @@ def test_an_equalized_model_knows_how_large_all_its_tensors_become(spread):
     model = g.model({"x": ["n", 32]}, g.op("Tanh", [g.op("Exp", [second], "exp")], "tanh"))
     model.graph.output.append(helper.make_tensor_value_info(wide, FLOAT, None))
     samples = {"x": random.normal(size=(64, 32)).astype(np.float32)}
-    table = trtint8.calibrate(model, samples, method="minmax", tensors="placed", progress=False)
+    table = trtint8.calibrate(model, samples, method="minmax", tensors="placed")
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        made = trtint8.quantize(model, table, equalize=samples, float16=True, float32_io=True, progress=False)
+        made = trtint8.quantize(model, table, equalize=samples, float16=True, float32_io=True)
     assert not any("no range tells" in str(one.message) for one in found)
     assert any("equalization gains nothing" in str(one.message) for one in found) is (spread == 0)
     kinds = {value.name: value.type.tensor_type.elem_type for value in made.graph.value_info}
@@ -122,9 +122,9 @@ def branching(taken):
 def test_names_within_branches_are_not_given_again(taken, method):
     model = branching(taken)
     feed = {"x": np.random.default_rng(1).standard_normal((2, 8)).astype(np.float32), "flag": np.array(True)}
-    table = trtint8.calibrate(model, [feed], method=method, progress=False)
+    table = trtint8.calibrate(model, [feed], method=method)
     for options in ({}, {"float16": True, "float32_io": True, "target": "rtx", "keep_int8": ["*"]}):
-        made = trtint8.quantize(model, table, progress=False, **options)
+        made = trtint8.quantize(model, table, **options)
         onnx.checker.check_model(made, full_check=True)
         wanted, got = (
             ort.InferenceSession(one.SerializeToString()).run(None, feed)[0] for one in (model, made)
@@ -134,26 +134,21 @@ def test_names_within_branches_are_not_given_again(taken, method):
 
 def test_the_bits_of_a_float_stay_those_of_fp32():
     """Opset 26, whose BitCast makes an INT32 of a float32."""
-    g = Shaped(quantized=False)
-    values = g.op("MatMul", ["x", g.weights(8, 8)], "product")
-    bits = g.op("BitCast", [values], "bits", to=onnx.TensorProto.INT32)
-    model = g.model({"x": [2, 8]}, g.op("Cast", [bits], "floats", to=FLOAT))
-    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("floats_out", FLOAT, [2, 8]))
-    model.opset_import[0].version, model.ir_version = 26, 11
     if onnx.defs.onnx_opset_version() < 26:
         pytest.skip("this version of ONNX has no BitCast")
-    table = trtint8.CalibrationTable({"x": 1.0, "product_out": 3.0, "floats_out": 1e9})
+    body = "product = MatMul (x, w) bits = BitCast <to = 6> (product) y = Cast <to = 1> (bits)"
+    model = parsed("float[2, 8] x", "float[2, 8] y", body, opset=26, ir_version=11, w=0.1 * normal(8, 8))
+    table = trtint8.CalibrationTable({"x": 1.0, "product": 3.0, "y": 1e9})
     made = trtint8.quantize(model, table, float16=True, float32_io=True, target="rtx", keep_int8=["*"])
     onnx.checker.check_model(made, full_check=True)
 
 
 def test_joined_pairs_are_loaded_by_onnx_runtime_in_fp16():
-    g = Shaped(quantized=False)
-    first, second = (g.op("MatMul", ["x", g.weights(8, 8)], name) for name in ("first", "second"))
-    joined = g.op("Concat", [first, second], "joined", axis=1)
-    model = g.model({"x": [4, 8]}, g.op("MatMul", [joined, g.weights(16, 8)], "last"))
+    body = "f = MatMul (x, a) s = MatMul (x, b) joined = Concat <axis = 1> (f, s) y = MatMul (joined, c)"
+    weights = {name: 0.1 * normal(size, 8, seed=size) for name, size in (("a", 8), ("b", 8), ("c", 16))}
+    model = parsed("float[4, 8] x", "float[4, 8] y", body, **weights)
     x = {"x": np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)}
-    table = trtint8.calibrate(model, x, method="minmax", progress=False)
+    table = trtint8.calibrate(model, x, method="minmax")
     made = trtint8.quantize(model, table, float16=True, float32_io=True, target="rtx", keep_int8=["*"])
     assert sum(node.op_type == "QuantizeLinear" for node in made.graph.node) >= 6
     wanted, got = (ort.InferenceSession(one.SerializeToString()).run(None, x)[0] for one in (model, made))
@@ -166,7 +161,7 @@ CUT = ["/block1/relu2/Relu_output_0"]
 def test_the_files_of_a_model_that_is_cut(split, tmp_path):
     ranges = tmp_path / "t.json"
     images = split.calibration_images[:8]
-    table = trtint8.calibrate(DEMO_MODEL, images, method="minmax", cut_at=CUT, output=ranges, progress=False)
+    table = trtint8.calibrate(DEMO_MODEL, images, method="minmax", cut_at=CUT, output=ranges)
     assert trtint8.CalibrationTable.load(ranges) == table
     written = trtint8.write_quantized(DEMO_MODEL, ranges, tmp_path / "q.onnx", cut_at=CUT)
     assert (written.tail, written.float_model) == (tmp_path / "q.tail.onnx", tmp_path / "q.float.onnx")
@@ -184,7 +179,7 @@ def test_ranges_up_to_a_cut_are_those_of_the_whole_model(split, table, tmp_path)
         return {node.input[0]: constants[node.input[1]].tolist() for node in pairs}
 
     images = split.calibration_images[:8]
-    part = trtint8.calibrate(DEMO_MODEL, images, method="minmax", cut_at=CUT, progress=False)
+    part = trtint8.calibrate(DEMO_MODEL, images, method="minmax", cut_at=CUT)
     whole = trtint8.write_quantized(DEMO_MODEL, table, tmp_path / "whole.onnx")
     cut = trtint8.write_quantized(DEMO_MODEL, table, tmp_path / "cut.onnx", cut_at=CUT)
     assert scales(cut.model).items() < scales(whole.model).items()
@@ -214,7 +209,7 @@ def test_a_table_is_not_written_over_what_is_read(split, tmp_path):
 def test_what_a_table_warns_of_is_known_of_all_that_is_made_of_it(table, split, tmp_path):
     doubtful = replace(table, warnings=("one of a kind",))
     model = trtint8.quantize(DEMO_MODEL, doubtful)
-    accuracy = trtint8.validate(model, split.heldout_images[:8], reference=DEMO_MODEL, progress=False)
+    accuracy = trtint8.validate(model, split.heldout_images[:8], reference=DEMO_MODEL)
     assert "one of a kind" in accuracy.warnings
     assert extract_table(load_model(model)).warnings == ("one of a kind",)
     onnx.save(model, tmp_path / "q.onnx")
@@ -223,4 +218,4 @@ def test_what_a_table_warns_of_is_known_of_all_that_is_made_of_it(table, split, 
     (kept,) = (entry for entry in model.metadata_props if entry.key == "trtint8.warnings")
     kept.value = "[3]"
     with pytest.raises(ModelError, match=r"trtint8\.warnings"):
-        trtint8.validate(model, split.heldout_images[:8], reference=DEMO_MODEL, progress=False)
+        trtint8.validate(model, split.heldout_images[:8], reference=DEMO_MODEL)

@@ -10,8 +10,7 @@ import trtint8
 from calibrators.errors import BuildError, ModelError, UnsupportedError
 from tests.trtint8.auditing.kernels import CACHING_GPU, GPU, attention, product, report, requantization
 from tests.trtint8.onnx_models import conv_relu_conv
-from trtint8.auditing.audit import EstimatorOptions, audit_model, estimate_engine, judge
-from trtint8.auditing.gpus import find_gpu
+from trtint8.auditing.audit import estimate_engine, judge
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.profiles import ShapeRange
 from trtint8.models.model import load_model
@@ -19,7 +18,7 @@ from trtint8.models.model import load_model
 
 @pytest.fixture(scope="module")
 def audited(rtx, table):
-    return trtint8.audit(DEMO_MODEL, table, "RTX 4090", target="rtx", keep_int8=["/fc/*"], progress=False)
+    return trtint8.audit(DEMO_MODEL, table, "RTX 4090", target="rtx", keep_int8=["/fc/*"])
 
 
 def test_engines_side_by_side(audited):
@@ -41,8 +40,8 @@ def test_nodes_that_no_engine_has_are_named(rtx):
     model.graph.node.append(helper.make_node("Mine", [last.name], ["mine"], "unknown"))
     model.graph.output[0].name = "mine"
     data = np.random.default_rng(0).standard_normal((4, 3, 16, 16)).astype(np.float32)
-    table = trtint8.calibrate(model, data, method="minmax", progress=False)
-    audited = trtint8.audit(model, table, "RTX 4090", target="rtx", progress=False)
+    table = trtint8.calibrate(model, data, method="minmax")
+    audited = trtint8.audit(model, table, "RTX 4090", target="rtx")
     assert audited.left_out == {"unknown": "Mine"}
 
 
@@ -57,10 +56,10 @@ def test_every_multiply_add_is_in_one_type(audited):
 
 def test_layers_that_would_be_slower_are_fp16(audited, rtx, table):
     half = audited.engine("FP16")
-    forced = trtint8.audit(DEMO_MODEL, table, "RTX 4090", target="rtx", keep_int8=["*"], progress=False)
+    forced = trtint8.audit(DEMO_MODEL, table, "RTX 4090", target="rtx", keep_int8=["*"])
     everywhere = forced.engine("INT8+FP16")
     assert set(everywhere.multiply_adds) == {"INT8"}
-    chosen = trtint8.audit(DEMO_MODEL, table, "RTX 4090", target="rtx", progress=False).engine("INT8+FP16")
+    chosen = trtint8.audit(DEMO_MODEL, table, "RTX 4090", target="rtx").engine("INT8+FP16")
     assert set(chosen.multiply_adds) == {"FP16"}
     assert chosen.traffic.total == half.traffic.total < everywhere.traffic.total
 
@@ -74,8 +73,7 @@ def test_int8_requantizes(audited):
 
 def test_the_shapes_of_a_profile(rtx, table):
     profile = {"images": ShapeRange((1, 1, 8, 8), (2, 1, 8, 8), (4, 1, 8, 8))}
-    options = EstimatorOptions(target="rtx", profile=profile, progress=False)
-    found = audit_model(load_model(DEMO_MODEL), table, find_gpu("H100"), options)
+    found = trtint8.audit(DEMO_MODEL, table, "H100", target="rtx", profile=profile)
     assert found.shapes == {"images": (2, 1, 8, 8)}
     assert (found.compute_capability, found.of_another_gpu) == ("8.9", True)
     words = "on an H100 with another TensorRT than TensorRT for RTX, which runs no INT8 there, expect "
@@ -83,7 +81,7 @@ def test_the_shapes_of_a_profile(rtx, table):
 
 
 def test_what_is_kept_in_float(rtx, table):
-    found = trtint8.audit(DEMO_MODEL, table, "A10", target="rtx", keep_float=["*"], progress=False)
+    found = trtint8.audit(DEMO_MODEL, table, "A10", target="rtx", keep_float=["*"])
     assert found.engine("INT8").multiply_adds == found.engine("FP32").multiply_adds
 
 
@@ -92,7 +90,7 @@ def test_bad_input(rtx, table):
         trtint8.audit(DEMO_MODEL, table, "x")
     with pytest.raises(BuildError, match="the profile names an input 'y'"):
         one = ShapeRange((1,), (1,), (1,))
-        trtint8.audit(DEMO_MODEL, table, "A10", target="rtx", profile={"y": one}, progress=False)
+        trtint8.audit(DEMO_MODEL, table, "A10", target="rtx", profile={"y": one})
     with pytest.raises(ModelError, match="holds Q/DQ pairs already"):
         trtint8.audit(conv_relu_conv().SerializeToString(), table, "A10")
 
@@ -104,7 +102,7 @@ def engine(precision, *layers, gpu=GPU):
     return estimate_engine(precision, report(*layers), dict.fromkeys(NODES, 1), gpu)
 
 
-def sentence(*engines, gpu="RTX 4090"):
+def verdict(*engines, gpu="RTX 4090"):
     return judge(engines, gpu, "TensorRT for RTX", dict.fromkeys(NODES, 1))
 
 
@@ -121,38 +119,38 @@ def int8(*sizes, precision="INT8"):
 
 
 def test_int8_that_moves_more_bytes():
-    verdict = sentence(half(1000, 10), int8(1000, 10))
-    assert verdict.sentence == (
+    said, reasons = verdict(half(1000, 10), int8(1000, 10))
+    assert said == (
         "INT8 moves 2.5x the bytes of FP16 here, 50 % of them in requantization; on an RTX 4090 with "
         "TensorRT for RTX expect 0.43x the speed of FP16 (estimated 0.0141 beside 0.00604 ms); a and b are "
         "the reason"
     )
-    assert verdict.reasons == ("a", "b")
+    assert reasons == ("a", "b")
 
 
 def test_many_layers_are_counted():
-    assert sentence(half(5, 4, 3, 2, 1), int8(5, 4, 3, 2, 1)).sentence.endswith(
+    assert verdict(half(5, 4, 3, 2, 1), int8(5, 4, 3, 2, 1))[0].endswith(
         "; a, b, c and 2 other layers are the reason"
     )
-    assert sentence(half(5, 4, 3, 2), int8(5, 4, 3, 2)).sentence.endswith(
+    assert verdict(half(5, 4, 3, 2), int8(5, 4, 3, 2))[0].endswith(
         "; a, b, c and 1 other layer are the reason"
     )
-    assert sentence(half(5), int8(5)).sentence.endswith("; a is the reason")
+    assert verdict(half(5), int8(5))[0].endswith("; a is the reason")
 
 
 def test_int8_that_gains():
     fused = engine("INT8+FP16", product("a", "Int8", "Int8", 1000))
-    verdict = sentence(half(1000), int8(1000), fused, gpu="T4")
-    assert verdict.sentence == (
+    said, reasons = verdict(half(1000), int8(1000), fused, gpu="T4")
+    assert said == (
         "INT8+FP16 moves 0.5x the bytes of FP16 here; on a T4 with TensorRT for RTX expect 1.7x the "
         "speed of FP16 (estimated 0.003 beside 0.005 ms)"
     )
-    assert verdict.reasons == ()
+    assert reasons == ()
 
 
 def test_int8_that_gains_nothing():
-    verdict = sentence(half(1000), engine("INT8", product("a", "Int8", "Int8", 2000)))
-    assert verdict.sentence == (
+    said, _ = verdict(half(1000), engine("INT8", product("a", "Int8", "Int8", 2000)))
+    assert said == (
         "INT8 moves 1x the bytes of FP16 here; on an RTX 4090 with TensorRT for RTX expect no gain "
         "(estimated 0.005 beside 0.005 ms)"
     )
@@ -161,28 +159,28 @@ def test_int8_that_gains_nothing():
 def test_lost_attention():
     before = engine("FP16", attention(100), attention(100))
     after = engine("INT8", attention(100, "Int8"), product("a", "Int8", "Float", 5000))
-    assert "; 1 of 2 fused attentions are lost; a is the reason" in sentence(before, after).sentence
+    assert "; 1 of 2 fused attentions are lost; a is the reason" in verdict(before, after)[0]
 
 
 def test_a_span_where_the_two_ends_differ():
     # Half of the cache is 8 KiB, and it is four times as fast as the memory.
     gpu = dataclasses.replace(CACHING_GPU, cache_gbs=4 * CACHING_GPU.bandwidth_gbs)
     before = engine("FP16", product("a", "Half", "Half", 1000), gpu=gpu)
-    kept = sentence(before, engine("INT8", product("a", "Int8", "Int8", 4000, 1000), gpu=gpu))
+    kept, _ = verdict(before, engine("INT8", product("a", "Int8", "Int8", 4000, 1000), gpu=gpu))
     assert (
         "expect 0.5x the speed of FP16 (estimated 0.01 beside 0.005 ms with all bytes from memory, 0.004 "
-        "beside 0.002 ms with what fits from the L2 cache)" in kept.sentence
+        "beside 0.002 ms with what fits from the L2 cache)" in kept
     )
-    large = sentence(before, engine("INT8", product("a", "Int8", "Int8", 9000), gpu=gpu))
-    assert "expect 0.11 to 0.26x the speed of FP16 (estimated 0.019 beside 0.005 ms" in large.sentence
+    large, _ = verdict(before, engine("INT8", product("a", "Int8", "Int8", 9000), gpu=gpu))
+    assert "expect 0.11 to 0.26x the speed of FP16 (estimated 0.019 beside 0.005 ms" in large
 
 
 @pytest.mark.parametrize("missing", ["FP16", "INT8"])
 def test_what_cannot_be_compared(missing):
     unknown = engine(missing, product("a", "Half", "Half", -1))
     engines = [unknown, half(10) if missing == "INT8" else int8(10)]
-    verdict = sentence(*engines)
-    assert verdict.sentence == (
+    said, reasons = verdict(*engines)
+    assert said == (
         "the builder does not list the shapes and types of all tensors, so INT8 and FP16 cannot be compared"
     )
-    assert verdict.reasons == ()
+    assert reasons == ()

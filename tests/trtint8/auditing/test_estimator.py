@@ -9,7 +9,7 @@ from calibrators.data.samples import SampleSizes
 from calibrators.errors import BuildError, UnsupportedError
 from tests.trtint8.auditing.kernels import CACHING_GPU, GPU, attention, product, report, requantization
 from tests.trtint8.engine.ifs import IfGraph, absolute, relu
-from tests.trtint8.onnx_models import Graph, Shaped, conv_relu_conv
+from tests.trtint8.onnx_models import Shaped, conv_relu_conv, normal, parsed
 from trtint8.auditing import audit as module
 from trtint8.auditing.audit import (
     Estimator,
@@ -35,9 +35,7 @@ def prepared():
 
 
 def opened(prepared, sizes=None, **options):
-    return Estimator.open(
-        prepared, sizes or {}, find_gpu("A10"), EstimatorOptions("rtx", progress=False, **options)
-    )
+    return Estimator.open(prepared, sizes or {}, find_gpu("A10"), EstimatorOptions("rtx", **options))
 
 
 def test_shapes_and_work(rtx, prepared):
@@ -83,9 +81,13 @@ def test_layers_that_are_not_listed(rtx, prepared, monkeypatch):
         estimator.estimate("FP32", estimator.model.graph_model, {}, fp16=False)
 
 
+def estimated(*layers, work=None, gpu=GPU, precision="FP16"):
+    return estimate_engine(precision, report(*layers), work or {}, gpu, 100)
+
+
 def test_a_kernel_takes_as_long_as_its_bytes_or_its_products():
-    layers = report(product("narrow", "Half", "Half", 1000, 50), product("wide", "Half", "Half", 1000))
-    engine = estimate_engine("FP16", layers, {"narrow": 1000, "wide": 10_000}, GPU, 100)
+    layers = product("narrow", "Half", "Half", 1000, 50), product("wide", "Half", "Half", 1000)
+    engine = estimated(*layers, work={"narrow": 1000, "wide": 10_000})
     narrow, wide = engine.kernels
     assert narrow.traffic == Traffic(2100, 2000)
     # 4100 bytes at 1 GB/s; 2 operations for each of 1000 multiply-adds at 2 per nanosecond; 1 us to start.
@@ -100,8 +102,7 @@ def test_a_kernel_takes_as_long_as_its_bytes_or_its_products():
 
 
 def test_int8_products_and_their_requantization():
-    layers = report(product("a", "Int8", "Float", 1000), requantization("a", 1000))
-    engine = estimate_engine("INT8", layers, {"a": 1000}, GPU)
+    engine = estimated(product("a", "Int8", "Float", 1000), requantization("a", 1000), work={"a": 1000})
     assert [kernel.part for kernel in engine.kernels] == ["INT8 compute", "requantization"]
     # The kernel beside the product computes none of it.
     assert [kernel.multiply_adds for kernel in engine.kernels] == [1000, 0]
@@ -110,41 +111,40 @@ def test_int8_products_and_their_requantization():
 
 
 def test_attention_computes_both_of_its_products():
-    engine = estimate_engine("FP16", report(attention(100)), {"scores": 30, "mixed": 70}, GPU)
+    engine = estimated(attention(100), work={"scores": 30, "mixed": 70})
     assert engine.multiply_adds == {"FP16": 100}
     assert engine.kernels[0].part == "attention"
 
 
 def test_a_node_of_several_kernels_is_counted_once():
-    halves = report(product("a", "Half", "Half", 10), product("a", "Half", "Half", 10))
-    engine = estimate_engine("FP16", halves, {"a": 7}, GPU)
+    engine = estimated(*[product("a", "Half", "Half", 10)] * 2, work={"a": 7})
     assert [kernel.multiply_adds for kernel in engine.kernels] == [3, 4]
 
 
 def test_a_product_that_became_pointwise():
     small = Layer("__myl_MulSum_myl0_1", "kgen", ("Float",), (), ("Float",), ("dot",), ((8,),), (), ((1,),))
-    engine = estimate_engine("FP32", report(small), {"dot": 8, "gone": 3}, GPU)
+    engine = estimated(small, work={"dot": 8, "gone": 3})
     assert engine.multiply_adds == {"FP32": 8}
     assert engine.unplaced == ("gone",)
 
 
 def test_what_is_not_known():
-    dynamic = product("a", "Half", "Half", -1)
-    engine = estimate_engine("FP16", report(dynamic, product("b", "Half", "Half", 1)), {"a": 1, "b": 1}, GPU)
+    layers = product("a", "Half", "Half", -1), product("b", "Half", "Half", 1)
+    engine = estimated(*layers, work={"a": 1, "b": 1})
     assert engine.kernels[0].seconds is engine.kernels[0].bound is engine.kernels[0].traffic is None
     assert engine.seconds is engine.traffic is None
     assert engine.part("float compute") == AuditedPart("float compute", 2, None, None)
 
 
 def test_entries_without_a_kernel_are_left_out():
-    engine = estimate_engine("FP16", report(Layer("s", "shape_call", (), (), (), ())), {}, GPU)
+    engine = estimated(Layer("s", "shape_call", (), (), (), ()))
     assert (engine.kernels, engine.seconds) == ((), 0)
 
 
 def test_what_may_stay_in_the_cache():
     # Half of the cache is 8 KiB: the activations of the first kernel, and the smaller ones of the second.
-    layers = report(product("a", "Half", "Half", 4096, 9000), product("b", "Int8", "Float", 4096))
-    engine = estimate_engine("INT8", layers, {}, CACHING_GPU)
+    layers = product("a", "Half", "Half", 4096, 9000), product("b", "Int8", "Float", 4096)
+    engine = estimated(*layers, gpu=CACHING_GPU)
     assert engine.cacheable == 2 * 8192 + 4096
     assert engine.traffic.total == 2 * 8192 + 2 * 9000 + 5 * 4096
 
@@ -152,8 +152,8 @@ def test_what_may_stay_in_the_cache():
 def test_the_end_with_the_cache():
     # The first kernel's activations fit, and those of the second do not; weights never count.
     gpu = dataclasses.replace(CACHING_GPU, cache_gbs=4 * CACHING_GPU.bandwidth_gbs)
-    layers = report(product("a", "Half", "Half", 4096, 9000), product("b", "Half", "Half", 8192))
-    engine = estimate_engine("FP16", layers, {}, gpu)
+    layers = product("a", "Half", "Half", 4096, 9000), product("b", "Half", "Half", 8192)
+    engine = estimated(*layers, gpu=gpu)
     byte = 1e-9 / gpu.bandwidth_gbs
     fits, other = engine.kernels
     assert fits.seconds == pytest.approx(1e-6 + (2 * 8192 + 18_000) * byte)
@@ -170,14 +170,13 @@ def moving(read, written):
 
 def test_what_is_not_read_is_not_in_the_cache():
     # Of 4096 values, as many as are written are read.
-    engine = estimate_engine("INT8", report(moving(4096, 100)), {}, CACHING_GPU)
+    engine = estimated(moving(4096, 100), gpu=CACHING_GPU)
     assert (engine.cacheable, engine.traffic) == (400, Traffic(200, 200))
     # Nor is what is selected of a tensor that is larger than half of the cache.
-    engine = estimate_engine("INT8", report(moving(4097, 100)), {}, CACHING_GPU)
+    engine = estimated(moving(4097, 100), gpu=CACHING_GPU)
     assert (engine.cacheable, engine.traffic) == (200, Traffic(200, 200))
     # A kernel whose bytes are not known counts for none.
-    unknown = product("a", "Half", "Half", 10, -1)
-    assert estimate_engine("INT8", report(unknown), {}, CACHING_GPU).cacheable == 0
+    assert estimated(product("a", "Half", "Half", 10, -1), gpu=CACHING_GPU).cacheable == 0
 
 
 def test_time_per_node():
@@ -185,9 +184,9 @@ def test_time_per_node():
         "g", "gemm", ("Half",), ("Half",), ("Half",), ("q", "k", "dq"), ((500,),), ((0,),), ((500,),)
     )
     moved = Layer("__myl_Tran_myl0_1", "kgen", ("Half",), (), ("Half",), ("q",), ((9,),), (), ((9,),))
-    layers = report(joined, moved, product("a", "Int8", "Float", 1000), requantization("a", 1000))
+    layers = joined, moved, product("a", "Int8", "Float", 1000), requantization("a", 1000)
     work = {"q": 1, "k": 1, "a": 1}
-    found = seconds_per_node(estimate_engine("INT8", layers, work, GPU), work)
+    found = seconds_per_node(estimated(*layers, work=work), work)
     assert found == {"q": pytest.approx(1.5e-6), "k": pytest.approx(1.5e-6), "a": pytest.approx(1.2e-5)}
 
 
@@ -220,15 +219,14 @@ def matmul(g):
 
 def test_shapes_that_the_graph_computes():
     """Heads of attention, split by a Reshape to a shape that Shape, Div and Concat compute."""
-    g = Graph(quantized=False)
-    batch = g.op("Shape", ["x"], "batch", start=0, end=1)
-    width = g.op("Shape", ["x"], "width", start=2, end=3)
-    head = g.op("Div", [width, g.constant(np.array([4], np.int64))], "head")
-    middle = g.constant(np.array([10, 4], np.int64))
-    heads = g.op("Reshape", ["x", g.op("Concat", [batch, middle, head], "shape", axis=0)], "heads")
-    left = g.op("Transpose", [heads], "left", perm=[0, 2, 1, 3])
-    right = g.op("Transpose", [heads], "right", perm=[0, 2, 3, 1])
-    model = g.model({"x": ["N", 10, 64]}, g.op("MatMul", [left, right], "scores"))
+    body = (
+        "batch = Shape <start = 0, end = 1> (x) width = Shape <start = 2, end = 3> (x) "
+        "head = Div (width, four) shape = Concat <axis = 0> (batch, middle, head) heads = Reshape (x, shape) "
+        "left = Transpose <perm = [0, 2, 1, 3]> (heads) right = Transpose <perm = [0, 2, 3, 1]> (heads) "
+        "[scores] y = MatMul (left, right)"
+    )
+    constants = {"four": np.array([4]), "middle": np.array([10, 4])}
+    model = parsed("float[N, 10, 64] x", "float[N, 4, 10, 10] y", body, **constants)
     assert work(model, x=(3, 10, 64)) == Work({"scores": 3 * 4 * 10 * 10 * 16}, ())
 
 
@@ -253,11 +251,11 @@ def test_graphs_inside_nodes_are_not_counted():
 
 def test_products_that_only_shapes_decide_are_not_counted():
     """As of an embedding of positions, which the builder computes."""
-    g = Shaped(quantized=False)
-    zeros = g.op("ConstantOfShape", [g.op("Shape", ["x"], "shape")], "zeros")
-    positions = g.op("MatMul", [zeros, g.weights(64, 8)], "positions")
-    product = g.op("MatMul", ["x", g.weights(64, 8)], "product")
-    model = g.model({"x": ["N", 64]}, g.op("Add", [product, positions], "sum"))
+    body = (
+        "shape = Shape (x) zeros = ConstantOfShape (shape) [positions] p = MatMul (zeros, w) "
+        "[product] q = MatMul (x, w) y = Add (q, p)"
+    )
+    model = parsed("float[N, 64] x", "float[N, 8] y", body, w=normal(64, 8))
     assert work(model, x=(5, 64)) == Work({"product": 5 * 64 * 8}, ())
 
 

@@ -5,8 +5,9 @@ import pytest
 from calibrators.errors import TableError
 from tests.trtint8.auditing.kernels import GPU, product, report, requantization
 from trtint8.auditing.audit import estimate_engine
-from trtint8.auditing.results import Audit, parse_audit
+from trtint8.auditing.results import Audit
 from trtint8.cli.output import print_json
+from trtint8.report.files import parse
 
 WORK = {"a": 1000}
 HALF = estimate_engine("FP16", report(product("a", "Half", "Half", 1000)), WORK, GPU, 10)
@@ -19,7 +20,7 @@ AUDIT = Audit(
 
 def test_what_is_printed_is_read_back(capsys):
     print_json(AUDIT)
-    assert parse_audit(json.loads(capsys.readouterr().out), "a.json") == AUDIT
+    assert parse("audit", json.loads(capsys.readouterr().out), "a.json") == AUDIT
 
 
 def test_an_audit_in_one_line():
@@ -37,4 +38,4 @@ def test_a_file_that_is_something_else():
     with pytest.raises(
         TableError, match=r"^'a.json' is no output of 'trtint8 audit --json' \(Object missing req"
     ):
-        parse_audit({"gpu": {}, "engines": []}, "a.json")
+        parse("audit", {"gpu": {}, "engines": []}, "a.json")

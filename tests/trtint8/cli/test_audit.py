@@ -11,9 +11,10 @@ import trtint8
 from tests.trtint8.auditing.kernels import GPU, product, report
 from tests.trtint8.cli.conftest import MODEL
 from trtint8.auditing.audit import estimate_engine
-from trtint8.auditing.results import Audit, parse_audit
+from trtint8.auditing.results import Audit
 from trtint8.cli import audit as verb
 from trtint8.cli.main import main
+from trtint8.report.files import parse
 
 HALF = estimate_engine("FP16", report(product("a", "Half", "Half", 1000)), {"a": 1000, "b": 1}, GPU)
 DYNAMIC = estimate_engine("INT8", report(product("a", "Int8", "Float", -1)), {"a": 1000}, GPU)
@@ -52,7 +53,7 @@ def test_engines_side_by_side(rtx, table, capsys):
 def test_json(rtx, table, capsys):
     assert main(["audit", MODEL, table, "--gpu", "h100", "--target", "rtx", "--json"]) == 0
     printed, said = capsys.readouterr()
-    found = parse_audit(json.loads(printed), "stdout")
+    found = parse("audit", json.loads(printed), "stdout")
     assert found.gpu.name == "H100"
     assert said == (
         "TensorRT cannot build for compute capability 9.0 of H100 here; graphs compiled for 8.9 are used "
@@ -140,7 +141,7 @@ class TestMeasuredLayers:
         words = ["audit", MODEL, table, "--gpu", "RTX 4090", "--target", "rtx"]
         words += ["--layer-times", f"FP16={fp16}", "--layer-times", f"INT8+FP16={int8}"]
         assert main([*words, "--json"]) == 0
-        found = parse_audit(json.loads(capsys.readouterr().out), "stdout")
+        found = parse("audit", json.loads(capsys.readouterr().out), "stdout")
         assert found.measured_seconds == pytest.approx(
             {"FP16": 0.5e-3 * len(nodes), "INT8+FP16": 2e-3 + 0.75e-3 * len(nodes)}
         )

@@ -175,7 +175,7 @@ def audit(ranges):
         estimate_engine("FP16", half, work, GPU, 100_000),
         estimate_engine("INT8+FP16", int8, work, GPU, 50_000),
     )
-    verdict = judge(engines, GPU.name, "TensorRT for RTX", work)
+    verdict, reasons = judge(engines, GPU.name, "TensorRT for RTX", work)
     shapes = {"images": (8, 3, 16, 16)}
     return Audit(
         "net.onnx",
@@ -185,8 +185,8 @@ def audit(ranges):
         "8.9",
         shapes,
         engines,
-        verdict.sentence,
-        verdict.reasons,
+        verdict,
+        reasons,
         (),
         "1a",
         ranges.fingerprint,

@@ -1,29 +1,15 @@
 """The page in a browser: on a phone, on a desk, in the dark and on paper."""
 
-import os
-
 import pytest
 
 import tests.trtint8.report.extra  # noqa: F401
-from tests.trtint8.report.browser import CHROMIUM, Browser
 from tests.trtint8.report.samples import write_all
 from tests.trtint8.report.worst_samples import WORST
 from trtint8.report.facts import gather
 from trtint8.report.files import find_report_files
 from trtint8.report.page import render
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium"),
-    pytest.mark.skipif(os.name != "posix", reason="speaks to the browser over inherited pipes"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    opened = Browser()
-    yield opened
-    opened.close()
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

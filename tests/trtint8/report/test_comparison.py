@@ -52,9 +52,18 @@ def folders(tmp_path):
     return first, second
 
 
+def values_of(compared):
+    """The values of each row, by its name."""
+    return {row.name: row.values for row in compared.rows}
+
+
+def row_of(compared, name):
+    return {row.name: row for row in compared.rows}[name]
+
+
 def test_figures_side_by_side(folders):
     compared = compare_runs(folders)
-    rows = {row.name: row.values for row in compared.rows}
+    rows = values_of(compared)
     assert compared.runs == tuple(map(str, folders))  # both runs are called 'net'
     assert rows["calibration method"] == ("entropy", "entropy")
     assert rows["calibration table"] == (table().fingerprint[:8],) * 2
@@ -84,7 +93,7 @@ def test_differences_are_named(folders):
         "bytes of the engine file",
     )
     # Of 400 samples, 316 and 318 are no difference.
-    (top1,) = (row for row in compared.rows if row.name == "top-1")
+    top1 = row_of(compared, "top-1")
     assert (top1.significant, top1.differs, top1.mark) == (False, False, "within chance")
     assert compared.layers == (ComparedRow(HOSTILE, ("INT8", "FP32")),)
 
@@ -95,7 +104,7 @@ def test_sizes_and_times_differ_from_a_percent_on(folders):
         for folder, size in zip(folders, pair, strict=True):
             save_engine(folder / "net.engine", bytes(size), engine_info(table()))
         compared = compare_runs(folders)
-        (row,) = (row for row in compared.rows if row.name == "bytes of the engine file")
+        row = row_of(compared, "bytes of the engine file")
         assert row.values == tuple(f"{size:,}" for size in pair) and row.mark == marks
         assert (row.name in compared.differences) is row.differs is (marks == "differs")
 
@@ -113,7 +122,7 @@ def test_engines_for_other_gpus_of_other_tables_and_profiles(folders):
     save_engine(folders[0] / "net.engine", bytes(1000), engine_info(table()))
     save_engine(folders[1] / "net.engine", bytes(1000), info)
     compared = compare_runs(folders)
-    rows = {row.name: row.values for row in compared.rows}
+    rows = values_of(compared)
     assert rows["calibration table"] == (table().fingerprint[:8], "01234567")
     assert rows["built for"] == ("8.6, 12.0", "8.0, 12.0")
     assert rows["profile 0, 'images'"][1] == "1x3x8x8,8x3x8x8,16x3x8x8"
@@ -162,7 +171,7 @@ def judged(folder, name, count, total=400, reference=320):
 def test_only_what_a_test_says_differs(tmp_path, counts, significant, best):
     files = [judged(tmp_path, name, count) for name, count in zip("abc", counts, strict=False)]
     compared = compare_runs(files)
-    (row,) = (row for row in compared.rows if row.name == "top-1")
+    row = row_of(compared, "top-1")
     assert (row.significant, "top-1" in compared.differences) == (significant, significant)
     (verdict,) = compared.verdicts
     assert verdict.startswith("top-1: ") and "400 samples" in verdict
@@ -185,8 +194,8 @@ def test_which_run_is_faster_and_which_is_closer_to_fp32(folders):
     accurate, fast = compare_runs(folders).verdicts
     assert f"'{folders[0]}' is 1.50 dB above '{folders[1]}'" in accurate
     assert f"'{folders[1]}' is 2.00 times as fast as '{folders[0]}'" in fast
-    rows = {row.name: row for row in compare_runs(folders).rows}
-    assert rows["SQNR of 'scores'"].significant is None and rows["SQNR of 'scores'"].mark == "differs"
+    row = row_of(compare_runs(folders), "SQNR of 'scores'")
+    assert row.significant is None and row.mark == "differs"
 
 
 def test_one_run_is_not_enough(folders):
@@ -204,9 +213,7 @@ def test_what_was_tuned(tmp_path):
         "goal": "",
     }
     write_json(tmp_path / "other.json", other)
-    rows = {
-        row.name: row.values for row in compare_runs([tmp_path / "one.json", tmp_path / "other.json"]).rows
-    }
+    rows = values_of(compare_runs([tmp_path / "one.json", tmp_path / "other.json"]))
     assert rows["top-1"] == ("79.00 % (74.7-82.7)",) * 2
     assert rows["tuned for"] == ("top1: a drop of at most 1 point", None)
     assert rows["changed weights"] == ("none", "bias correction")
@@ -217,7 +224,7 @@ def test_what_was_tuned(tmp_path):
 @pytest.fixture
 def quantized(tmp_path):
     """Two Q/DQ models, the second with the first layer in float."""
-    made = trtint8.calibrate(DEMO_MODEL, "random:4", tensors="placed", progress=False)
+    made = trtint8.calibrate(DEMO_MODEL, "random:4", tensors="placed")
     paths = tmp_path / "all.qdq.onnx", tmp_path / "most.onnx"
     onnx.save(trtint8.quantize(DEMO_MODEL, made), paths[0])
     onnx.save(trtint8.quantize(DEMO_MODEL, made, keep_float=["/stem/conv/Conv"]), paths[1])
@@ -228,7 +235,7 @@ def quantized(tmp_path):
 def test_models_without_engines(quantized):
     compared = compare_runs(quantized)
     assert compared.runs == ("all", "most")
-    rows = {row.name: row.values for row in compared.rows}
+    rows = values_of(compared)
     assert rows["weighted layers with Q/DQ pairs"] == ("9 of 9", "8 of 9")
     assert rows["Q/DQ model"] == tuple(load_model(path).fingerprint[:8] for path in quantized)
     assert compared.layers == (ComparedRow("/stem/conv/Conv", ("INT8", "float"), module="stem.conv"),)
@@ -240,7 +247,7 @@ def test_models_without_engines(quantized):
 @pytest.mark.filterwarnings("ignore:the calibration data is 'random")
 def test_what_a_model_asks_for_is_not_set_beside_what_an_engine_runs(quantized, folders):
     compared = compare_runs([*quantized, folders[0]])
-    rows = {row.name: row.values for row in compared.rows}
+    rows = values_of(compared)
     assert rows["weighted layers with Q/DQ pairs"] == ("9 of 9", "8 of 9", None)
     assert rows["weighted layers in INT8"] == (None, None, "1 of 2")
     assert compared.layers == ()
@@ -277,7 +284,7 @@ def test_times_of_small_networks(folders):
     whole = audit(table())
     small = dataclasses.replace(whole.engines[0], precision="INT8", seconds=2e-7)
     write_json(folders[1] / "net.audit.json", dataclasses.replace(whole, engines=(whole.engines[0], small)))
-    rows = {row.name: row.values for row in compare_runs(folders).rows}
+    rows = values_of(compare_runs(folders))
     assert rows["time of FP16, estimated"] == ("21.841 us", "21.841 us")
     assert rows["time of INT8, estimated"] == (None, "0.200 us")
 
@@ -289,14 +296,14 @@ def test_kernels_of_one_of_several_profiles(folders):
     profiles = (*info.profiles, *info.profiles)
     two = dataclasses.replace(info, layers=LayerReport((first, second, other)), profiles=profiles)
     save_engine(folders[0] / "net.engine", bytes(1000), two)
-    rows = {row.name: row.values for row in compare_runs(folders).rows}
+    rows = values_of(compare_runs(folders))
     assert rows["kernels"] == ("2", "2") and rows["kernels: INT8 compute"] == ("1", "0")
     assert rows["kernels and bytes"] == ("those of profile 0", None)
 
 
 def test_the_method_is_that_of_the_engine(folders):
     CalibrationTable(dict(table().amax), "minmax").save(folders[1] / "net.table.json")
-    rows = {row.name: row.values for row in compare_runs(folders).rows}
+    rows = values_of(compare_runs(folders))
     assert rows["calibration method"] == ("entropy", "entropy")
 
 

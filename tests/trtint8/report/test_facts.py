@@ -54,9 +54,9 @@ def test_the_size_of_a_model_counts_the_files_with_its_weights(found, tmp_path):
     )
     float_size = sum(path.stat().st_size for path in (tmp_path / "float").iterdir())
     beside = dataclasses.replace(found, paths={**found.paths, "qdq": tmp_path / "net.qdq.onnx"})
-    headline = gather(beside, model=tmp_path / "float" / "net.onnx").headline
-    assert (headline.qdq_bytes, headline.model_bytes) == (size, float_size)
-    assert gather(found).headline.qdq_bytes == found.paths["qdq"].stat().st_size
+    report = gather(beside, model=tmp_path / "float" / "net.onnx")
+    assert (report.qdq_bytes, report.model_bytes) == (size, float_size)
+    assert gather(found).qdq_bytes == found.paths["qdq"].stat().st_size
 
 
 def test_the_graph_of_the_float_model_needs_an_engine_that_lists_its_layers(found, tmp_path):

@@ -18,6 +18,7 @@ from trtint8.data import DEMO_MODEL
 from trtint8.engine.file import read_engine_info, save_engine
 from trtint8.models.model import load_model, record_calibration
 from trtint8.models.serialization import save_model
+from trtint8.report.facts import gather
 from trtint8.report.files import ReportFiles, find_report_files
 
 KINDS = ["engine", "qdq", "table", "sensitivity", "accuracy", "audit", "bench", "tuning"]
@@ -229,6 +230,7 @@ def test_a_table_of_an_earlier_build_is_left_out(folder):
         assert list(found.paths) == without and found.table is None
     named = find_report_files([folder / "net.engine", folder / "net.table.json"])
     assert list(named.paths) == KINDS and named.table.method == "entropy"
+    assert gather(named).mismatches[0].startswith("The engine was built without the calibration table")
     assert find_report_files([folder / "net.table.json"]).table == named.table
     # Whoever needs a damaged model says so.
     (folder / "net.qdq.onnx").write_bytes(b"damaged")

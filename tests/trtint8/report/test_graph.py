@@ -20,6 +20,11 @@ def parsed(text):
     return load_model(onnx.shape_inference.infer_shapes(model)).graph_model
 
 
+def drawn(text):
+    """The graph of such a model alone."""
+    return make_graph(parsed(text), None, None)
+
+
 def lines(made):
     """The edges by the names of their nodes."""
     names = [node.cell.node for node in made.nodes]
@@ -72,48 +77,32 @@ class TestMakeGraph:
         assert make_graph(None, found.engine, found.sensitivity) is None
 
     def test_operators_that_compute_only_from_sizes_are_left_out(self):
-        made = make_graph(
-            parsed("""g (float[N,2,3] x) => (float[N,k] y) <int64[1] last = {-1}, int64[1] zero = {0}> {
+        made = drawn("""g (float[N,2,3] x) => (float[N,k] y) <int64[1] last = {-1}, int64[1] zero = {0}> {
                 r = Relu(x)  s = Shape(r)  n = Gather(s, zero)  t = Concat<axis=0>(n, last)
-                y = Reshape(r, t) }"""),
-            None,
-            None,
-        )
+                y = Reshape(r, t) }""")
         assert lines(made) == [("x", "Relu0", False), ("Relu0", "Reshape4", False), ("Reshape4", "y", False)]
         assert made.left_out == 3
 
     def test_numbers_made_of_sizes_are_left_out(self):
-        made = make_graph(
-            parsed("""g (float[N,3] x) => (float[N,3] y) {
-                s = Shape<start=1>(x)  f = Cast<to=1>(s)  r = Sqrt(f)  y = Div(x, r) }"""),
-            None,
-            None,
-        )
+        made = drawn("""g (float[N,3] x) => (float[N,3] y) {
+                s = Shape<start=1>(x)  f = Cast<to=1>(s)  r = Sqrt(f)  y = Div(x, r) }""")
         assert lines(made) == [("x", "Div3", False), ("Div3", "y", False)] and made.left_out == 3
 
     def test_integers_that_depend_on_values_are_drawn(self):
-        made = make_graph(parsed("g (float[2,3] x) => (int64[2,1] y) { y = ArgMax<axis=1>(x) }"), None, None)
+        made = drawn("g (float[2,3] x) => (int64[2,1] y) { y = ArgMax<axis=1>(x) }")
         assert lines(made) == [("x", "ArgMax0", False), ("ArgMax0", "y", False)] and made.left_out == 0
 
     def test_a_tensor_that_is_read_twice_is_one_edge(self):
-        made = make_graph(
-            parsed("""g (float[2] x) => (float[2] y)
+        made = drawn("""g (float[2] x) => (float[2] y)
                 <float s = {0.5}, int8 z = {0}> {
-                q = QuantizeLinear(x, s, z)  d = DequantizeLinear(q, s, z)  y = Mul(x, d) }"""),
-            None,
-            None,
-        )
+                q = QuantizeLinear(x, s, z)  d = DequantizeLinear(q, s, z)  y = Mul(x, d) }""")
         assert lines(made) == [("x", "Mul2", True), ("Mul2", "y", False)]
         assert made.nodes[1].cell.precision == "float"
         assert made.nodes[1].reason == "it multiplies no matrices"
 
     def test_what_reads_nothing_but_pairs_is_meant_to_run_in_int8(self):
-        made = make_graph(
-            parsed("""g (float[2] x) => (float[2] y) <float s = {0.5}, int8 z = {0}, float[2] c = {1, 2}> {
-                q = QuantizeLinear(x, s, z)  d = DequantizeLinear(q, s, z)  y = Add(d, c) }"""),
-            None,
-            None,
-        )
+        made = drawn("""g (float[2] x) => (float[2] y) <float s = {0.5}, int8 z = {0}, float[2] c = {1, 2}> {
+                q = QuantizeLinear(x, s, z)  d = DequantizeLinear(q, s, z)  y = Add(d, c) }""")
         assert made.nodes[1].cell.precision == "INT8"
         assert made.nodes[1].reason == "Q/DQ pairs stand before its inputs"
 
@@ -125,7 +114,7 @@ class TestMakeGraph:
         ],
     )
     def test_products_in_float_have_a_reason(self, operator, reason):
-        made = make_graph(parsed(f"g (float[2,2] x) => (float[2,2] y) {{ {operator} }}"), None, None)
+        made = drawn(f"g (float[2,2] x) => (float[2,2] y) {{ {operator} }}")
         assert made.nodes[1].cell.precision == "float" and made.nodes[1].reason.startswith(reason)
 
 

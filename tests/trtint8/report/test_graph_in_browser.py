@@ -2,14 +2,12 @@
 
 import dataclasses
 import itertools
-import os
 import re
 import time
 
 import pytest
 
 import tests.trtint8.report.extra  # noqa: F401
-from tests.trtint8.report.browser import CHROMIUM, Browser
 from tests.trtint8.report.samples import HOSTILE, write_all
 from trtint8.report.facts import gather
 from trtint8.report.files import find_report_files
@@ -17,20 +15,9 @@ from trtint8.report.graph import GraphEdge, GraphNode, NetworkGraph
 from trtint8.report.layers import Cell
 from trtint8.report.page import render
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium"),
-    pytest.mark.skipif(os.name != "posix", reason="speaks to the browser over inherited pipes"),
-]
+pytestmark = pytest.mark.slow
 
 _KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39}
-
-
-@pytest.fixture(scope="module")
-def browser():
-    opened = Browser()
-    yield opened
-    opened.close()
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,6 @@ from trtint8.report.layers import Cell, make_cells, noise_level
 
 
 class TestNetwork:
-    def test_precision_is_the_engines(self, found):
-        graph = load_model(found.paths["qdq"]).graph_model
-        assert make_cells(graph, found.engine, found.sensitivity) == (
-            Cell(HOSTILE, "Conv", "INT8", 0.75, 4, 30.0, 42.0),
-            Cell("second", "Conv", "FP32"),  # which was measured in INT8
-        )
-
     def test_without_an_engine_it_is_what_the_pairs_ask_for(self, found):
         graph = load_model(found.paths["qdq"]).graph_model
         assert make_cells(graph, None, None) == (

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
+import trtint8
 from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.equalization.layers import two_layers
 from tests.trtint8.onnx_models import conv_relu_conv
@@ -95,13 +96,13 @@ def written(tmp_path_factory):
     for name, uneven in (("one", 100.0), ("two", 3.0)):
         model, table, qdq = (str(folder / f"{name}.{end}") for end in ("onnx", "table.json", "int8.onnx"))
         onnx.save(two_layers(uneven), model)
-        assert main(["calibrate", model, paths["d.npz"], "-o", table, "--method", "mse"]) == 0
-        assert main(["quantize", model, table, "-o", qdq]) == 0
-    one, table = str(folder / "one.onnx"), str(folder / "one.table.json")
-    equalized, tuned = str(folder / "equalized.onnx"), str(folder / "tuned.onnx")
-    assert main(["quantize", one, table, "-o", equalized, "--equalize", paths["d.npz"]]) == 0
+        trtint8.calibrate(model, paths["d.npz"], method="mse", output=table)
+        trtint8.write_quantized(model, table, qdq)
+    one = str(folder / "one.onnx")
+    table, equalized = folder / "one.table.json", folder / "equalized.onnx"
+    trtint8.write_quantized(one, table, equalized, equalize=paths["d.npz"])
     command = ["tune", one, paths["d.npz"], paths["held.npz"], "--metric", "sqnr", "--min", "20"]
-    assert main([*command, "-o", tuned]) == 0
+    assert main([*command, "-o", str(folder / "tuned.onnx")]) == 0
     return folder
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from calibrators.histograms.histogram import Histogram
 from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.report.samples import HOSTILE
 from tests.trtint8.report.worst_samples import WORST
+from trtint8.engine.layers import LayerReport
 from trtint8.report.facts import gather
 from trtint8.report.files import ReportFiles
 from trtint8.report.graph import script_hash
@@ -60,6 +62,23 @@ def by_class(document, name):
     return [one for one in document.iter() if name in str(one.get("class", "")).split()]
 
 
+def by_id(document, name):
+    (found,) = (one for one in document.iter() if one.get("id") == name)
+    return found
+
+
+def rows_of(element):
+    """The cells of a table, row by row."""
+    return [[texts(cell).replace("\xa0", " ") for cell in row] for row in element.iter("tr")]
+
+
+def changed(found, **changes):
+    """The page of files whose contents differ in some fields, by their kinds; without cards of tensors."""
+    fields = {kind: dataclasses.replace(getattr(found, kind), **given) for kind, given in changes.items()}
+    fields = {"table": None, **fields}
+    return render(gather(dataclasses.replace(found, **fields)))
+
+
 def test_the_figures_of_the_facts_stand_in_the_page(document):
     tiles = [texts(tile) for tile in by_class(document, "tile")]
     assert tiles[0].startswith("top-1 FP32 80.00 % 75.8–83.6 % INT8 79.00 % 74.7–82.7 %")
@@ -72,23 +91,22 @@ def test_the_figures_of_the_facts_stand_in_the_page(document):
         "top-1: INT8 is 1.00 points below FP32 (95 % interval -2.00 to +0.10): more than chance on 400 "
         "samples (McNemar p = 0.04)."
     )
-    speed = [texts(row).replace("\xa0", " ") for row in document.iter("tr") if "×" in texts(row)]
-    assert speed == [
+    assert [" ".join(row) for row in rows_of(by_id(document, "speed"))[1:]] == [
         "net.engine 8 0.500 ms 1.750 ms 16,000 4.00× 50.00 MB 0.054 ms",
         "FP32 8 2.000 ms 1.750 ms 4,000 1.00× – –",
     ]
+    assert any(texts(item).startswith("kappa: INT8 is 0.05 below FP32") for item in document.iter("li"))
 
 
 def test_the_kernels(document):
-    (section,) = [
-        one for one in document.iter("section") if any("kernels do" in texts(h) for h in one.iter("h2"))
-    ]
+    section = by_id(document, "kernels")
     words = texts(section).replace("\xa0", " ")
+    assert f"{' '.join(HOSTILE.split())} and second are the reason" in words
     assert "INT8+FP16 moves 2.5x the bytes of FP16 here, 50 % of them in requantization" in words
     assert "Beside FP32 and FP16, on RTX 4090" in words and "not measured" in words
-    tables = [[texts(row).replace("\xa0", " ") for row in one.iter("tr")] for one in section.iter("table")]
+    tables = [[" ".join(filter(None, row)) for row in rows_of(one)] for one in section.iter("table")]
     assert tables[0] == ["part kernels", "INT8 compute 1", "float compute 1", "all 2"]
-    assert tables[1][-1] == "all 2 4"
+    assert tables[1][1:] == ["INT8 compute 2", "float compute 2", "requantization 2", "all 2 4"]
     assert tables[2][1:] == [
         "INT8 compute 25.00 MB",
         "float compute 20.00 MB",
@@ -110,20 +128,16 @@ def test_what_int8_costs(document):
 
 
 def test_an_audit_without_costs(found):
-    without = dataclasses.replace(found.audit, costs=())
-    assert "What INT8 costs" not in render(gather(dataclasses.replace(found, audit=without)))
+    assert "What INT8 costs" not in changed(found, audit={"costs": ()})
 
 
 def test_what_was_tried(document):
-    (section,) = [
-        one for one in document.iter("section") if any("share of INT8" in texts(h) for h in one.iter("h2"))
-    ]
+    section = by_id(document, "tried")
     words = texts(section).replace("\xa0", " ")
     name = " ".join(HOSTILE.split())
     assert f"Chosen: '{name}' back in INT8, 79.50 % with 87.5 % in INT8." in words
     assert "for top1: a drop of at most 1 point: top1 on the samples" in words
-    rows = [[texts(cell).replace("\xa0", " ") for cell in row] for row in section.iter("tr")]
-    assert rows == [
+    assert rows_of(section) == [
         ["tried", "top1", "in INT8", "layers in float", "outcome"],
         ["as calibrated", "77.50 %", "100.0 %", "0", "taken"],
         ["bias correction", "78.00 %", "100.0 %", "0", ""],
@@ -170,8 +184,7 @@ def test_the_strip(document):
     )
     assert second.get("aria-label").replace("\xa0", " ") == "second: Conv, FP32"
     assert "level-4" in first.get("class") and "level-" not in second.get("class")
-    ids = {one.get("id") for one in document.iter() if one.get("id")}
-    assert {link.get("href")[1:] for link in (first, second)} <= ids
+    assert all(by_id(document, link.get("href")[1:]) for link in (first, second))
     assert level_labels() == ["under 1 %", "1–3 %", "3–10 %", "10–30 %", "over 30 %"]
 
 
@@ -179,10 +192,8 @@ def test_the_graph(document):
     (data,) = [script for script in document.iter("script") if script.get("type")]
     boxes = json.loads(data.text)["nodes"]
     assert [box["name"] for box in boxes] == ["images", HOSTILE, "relu", "second", "second_out"]
-    ids = {one.get("id") for one in document.iter() if one.get("id")}
-    assert {box["anchor"] for box in boxes if "anchor" in box} <= ids
-    (legend,) = [one for one in document.iter("ul") if one.get("id") == "after-graph"]
-    assert texts(legend) == (
+    assert all(by_id(document, box["anchor"]) for box in boxes if "anchor" in box)
+    assert texts(by_id(document, "after-graph")) == (
         "8 INT8 ? not listed 32 FP32 a tensor in INT8, through a Q/DQ pair any other tensor"
     )
 
@@ -216,8 +227,9 @@ def test_the_layers(document):
     assert second[:3] == ["second Conv, FP32 here", "20.0 %", "40.0 dB ± 0.5"]
     assert add == ["add Add, float here", "5.0 %", "exact", "26.0 dB", "–", "50.0 dB", "–", "97.5 % of 400"]
     rectangles = [(one.get("x"), one.get("width")) for one in layers.iter() if one.tag.endswith("rect")]
-    # 10/11 of the loudest layer's noise come from its weights.
-    assert rectangles[:2] == [(None, "90.91"), ("90.91", "9.09")]
+    # 10/11 of the loudest layer's noise come from its weights, and the next one has 0.2 / 0.75 of it.
+    second, add = [(None, "8.9"), ("8.9", "17.76")], [(None, "0.0"), ("0.0", "6.67")]
+    assert rectangles == [(None, "90.91"), ("90.91", "9.09"), *second, *add]
 
 
 def test_the_tensors(found, document):
@@ -248,7 +260,7 @@ def test_the_worst_samples(document):
     (image,) = list(first.iter("img"))
     assert image.get("src").startswith("data:image/png;base64,") and not list(second.iter("img"))
     assert [texts(one) for one in by_class(first, "chosen")] == ["3.50", "2.50"]
-    (section,) = [one for one in document.iter("section") if one.get("id") == "worst"]
+    section = by_id(document, "worst")
     assert [texts(one) for one in section if one.tag in ("h2", "h3")] == [
         "Samples that flipped", "Largest errors without another class",
     ]  # fmt: skip
@@ -272,8 +284,8 @@ def test_worst_samples_of_what_is_no_classifier(found):
     document = parsed(render(gather(found, worst=worst)))
     (shown,) = by_class(document, "samples")
     assert texts(shown) == "no. 3, error 50.0 %"
-    (section,) = [one for one in document.iter("section") if one.get("id") == "worst"]
-    assert texts(section).startswith("Worst samples Of 8 samples, those with the largest relative error")
+    words = "Worst samples Of 8 samples, those with the largest relative error"
+    assert texts(by_id(document, "worst")).startswith(words)
 
 
 @pytest.mark.parametrize(
@@ -328,8 +340,8 @@ def test_a_model_without_a_layer_in_int8_is_called_float(found):
     (title,) = document.iter("title")
     (kicker,) = by_class(document, "kicker")
     assert texts(title) == "net in float" and "INT8" not in texts(kicker)
-    (section,) = [one for one in document.iter("section") if one.get("id") == "worst"]
-    assert "INT8" not in texts(section) and "float says" in texts(section)
+    section = texts(by_id(document, "worst"))
+    assert "INT8" not in section and "float says" in section
     (conclusion,) = by_class(document, "verdict")
     assert "INT8" not in texts(conclusion)
     accuracy = dataclasses.replace(found.accuracy, name="float")
@@ -338,25 +350,20 @@ def test_a_model_without_a_layer_in_int8_is_called_float(found):
 
 
 def test_mismatches_are_said_on_top(found):
-    stale = dataclasses.replace(found.sensitivity, model_fingerprint="other")
-    document = parsed(render(gather(dataclasses.replace(found, sensitivity=stale))))
-    (warning,) = by_class(document, "warning")
+    (warning,) = by_class(parsed(changed(found, sensitivity={"model_fingerprint": "other"})), "warning")
     assert "The sensitivity is of another model than the engine" in texts(warning)
 
 
 def test_every_doubt_stands_in_one_box_above_the_verdict_which_refers_to_it(found):
     poor = dataclasses.replace(found.accuracy.outputs[0], sqnr_db=15.0)
-    doubtful = dataclasses.replace(
+    page = changed(
         found,
-        table=dataclasses.replace(found.table, warnings=("the <data> is 'random:64'", "note: fewer <bins>")),
-        accuracy=dataclasses.replace(
-            found.accuracy, outputs=(poor,), warnings=("calibrated with these samples", "the same twice")
-        ),
-        sensitivity=dataclasses.replace(found.sensitivity, warnings=("the same twice",)),
-        audit=dataclasses.replace(found.audit, warnings=("of the audit", "note: in FP16")),
-        tuning=dataclasses.replace(found.tuning, warnings=("of the search",)),
+        table={"warnings": ("the <data> is 'random:64'", "note: fewer <bins>")},
+        accuracy={"outputs": (poor,), "warnings": ("calibrated with these samples", "the same twice")},
+        sensitivity={"warnings": ("the same twice",)},
+        audit={"warnings": ("of the audit", "note: in FP16")},
+        tuning={"warnings": ("of the search",)},
     )
-    page = render(gather(doubtful))
     document = parsed(page)
     (box,) = by_class(document, "warning")
     said = [texts(item) for item in box.iter("li")]
@@ -376,66 +383,43 @@ def test_every_doubt_stands_in_one_box_above_the_verdict_which_refers_to_it(foun
 
 
 def test_without_doubts_there_is_no_box(found, document):
-    assert not by_class(document, "warning") and not by_class(document, "doubted")
-    noted = dataclasses.replace(found, audit=dataclasses.replace(found.audit, warnings=("note: in FP16",)))
-    document = parsed(render(gather(noted)))
-    assert not by_class(document, "warning") and not by_class(document, "doubted")
+    for one in (document, parsed(changed(found, audit={"warnings": ("note: in FP16",)}))):
+        assert not by_class(one, "warning") and not by_class(one, "doubted")
+
+
+WHERE_LOWEST = "SQNR of 'scores', where it is lowest"
 
 
 @pytest.mark.parametrize(
-    ("measure", "changed", "tile"),
+    ("changes", "tile"),
     [
         (
-            Measure("agreement", Share(390, 400)),
-            {"agreement": Share(390, 400)},
+            {"measures": (Measure("agreement", Share(390, 400)),), "outputs": ()},
             "same class as FP32 97.50 % (95.5-98.6) 400 samples.",
         ),
         (
-            Measure("detections", float("nan"), title="detections (F1)", unit="%"),
-            {"agreement": None},
-            "detections (F1) not measured 400 samples.",
+            {"measures": (Measure("f1", math.nan, title="F1", unit="%"),), "outputs": (), "agreement": None},
+            "F1 not measured 400 samples.",
+        ),
+        ({"measures": (), "agreement": None}, f"Accuracy 26.2 dB {WHERE_LOWEST}, on 400 samples."),
+        (
+            {
+                "measures": (Measure("psnr", 26.15, 27.25, title="PSNR of 'hr'", unit="dB"),),
+                "agreement": None,
+            },
+            f"PSNR of 'hr' FP32 27.25 dB INT8 26.15 dB 400 samples. {WHERE_LOWEST}: 26.2 dB.",
+        ),
+        (
+            {"measures": (Measure("own", 0.75, title="<of> 'y'", unit="%"),), "agreement": None},
+            f"<of> 'y' 75.00 % 400 samples. {WHERE_LOWEST}: 26.2 dB.",
         ),
     ],
 )
-def test_the_tile_of_an_accuracy_without_outputs(found, measure, changed, tile):
-    accuracy = dataclasses.replace(
-        found.accuracy, top1=None, reference_top1=None, outputs=(), measures=(measure,), **changed
-    )
-    document = parsed(render(gather(dataclasses.replace(found, accuracy=accuracy))))
+def test_the_accuracy_of_what_has_no_top1(found, changes, tile):
+    accuracy = {"top1": None, "reference_top1": None, "chosen": "'y' is no row of scores", **changes}
+    document = parsed(changed(found, accuracy=accuracy))
     shown = by_class(document, "tile")[0]
-    assert texts(shown) == tile
-    assert bool(by_class(shown, "none")) == ("not measured" in tile)
-
-
-def test_accuracy_of_what_is_no_classifier(found):
-    plain = dataclasses.replace(found.accuracy, top1=None, reference_top1=None, agreement=None, measures=())
-    document = parsed(render(gather(dataclasses.replace(found, accuracy=plain))))
-    assert texts(by_class(document, "tile")[0]) == (
-        "Accuracy 26.2 dB SQNR of 'scores', where it is lowest, on 400 samples."
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("measure", "tile"),
-    [
-        (
-            Measure("psnr", 26.15, 27.25, title="PSNR of 'hr'", unit="dB"),
-            "PSNR of 'hr' FP32 27.25 dB INT8 26.15 dB 400 samples. SQNR of 'scores', where it is lowest: "
-            "26.2 dB.",
-        ),
-        (
-            Measure("pixels", 0.75, title="positions <of> 'y'", unit="%"),
-            "positions <of> 'y' 75.00 % 400 samples. SQNR of 'scores', where it is lowest: 26.2 dB.",
-        ),
-    ],
-)
-def test_the_first_metric_of_what_is_no_classifier(found, measure, tile):
-    plain = dataclasses.replace(
-        found.accuracy, top1=None, agreement=None, measures=(measure,), chosen="'y' is no row of scores"
-    )
-    document = parsed(render(gather(dataclasses.replace(found, accuracy=plain))))
-    assert texts(by_class(document, "tile")[0]) == tile
+    assert texts(shown) == tile and bool(by_class(shown, "none")) == ("not measured" in tile)
     assert "Without metrics that were asked for: 'y' is no row of scores." in texts(document)
 
 
@@ -469,9 +453,12 @@ def test_sixty_tensors_stay_small(tmp_path):
 
 def test_what_is_said_of_profiles_and_of_layers_that_are_not_listed(found):
     def page(**changes):
-        engine = dataclasses.replace(found.engine, **changes)
-        return " ".join(render(gather(dataclasses.replace(found, engine=engine))).split())
+        return " ".join((changed(found, engine=changes) if changes else render(gather(found))).split())
 
     several = "Of its 2 optimization profiles one runs at a time; these are the kernels of profile 0."
     assert several in page(profiles=found.engine.profiles * 2) and "optimization profiles" not in page()
-    assert "Not listed: profiling verbosity was not &#39;detailed&#39;" in page(layers=None)
+    assert "Not listed: profiling verbosity was not &#39;detailed&#39;, the default" in page(layers=None)
+    layer = dataclasses.replace(found.engine.layers.layers[0], kind="myelin", onnx_nodes=())
+    assert "TensorRT tells nothing of parts that it compiled" in page(layers=LayerReport((layer,)))
+    without = dataclasses.replace(found, engine=None)
+    assert "There is no engine yet." in render(gather(without))

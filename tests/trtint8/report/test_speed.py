@@ -6,15 +6,6 @@ from tests.trtint8.report.samples import bench_report
 from trtint8.report.layers import make_speed_rows
 
 
-def test_the_audit_of_the_same_precision_stands_beside_a_measurement(found):
-    own, float32 = make_speed_rows(found)
-    assert (own.measured, float32.measured) == found.bench.reports
-    assert (own.speedup, float32.speedup) == (4.0, 1.0)
-    int8 = found.audit.engine("INT8+FP16")
-    assert (own.moved_bytes, own.seconds) == (50_000_000, int8.seconds)
-    assert (float32.moved_bytes, float32.seconds) == (None, None)
-
-
 def test_a_single_engine_has_no_speedup(found):
     alone = dataclasses.replace(found.bench, reports=found.bench.reports[:1])
     assert make_speed_rows(dataclasses.replace(found, bench=alone))[0].speedup is None

@@ -42,6 +42,8 @@ SPACE = "\N{NO-BREAK SPACE}"
         (text.duration, 8.87e-7, "0.887 us"),
         (text.duration, 1e-5, "0.010 ms"),
         (lambda value: text.duration(value, (value, 1e-3)), 1e-5, "0.010 ms"),
+        (lambda value: text.duration(value, (value, 9.9e-6)), 2e-5, "20.000 us"),
+        (lambda value: text.duration(value, (value, None, 1e-5)), 2e-5, "0.020 ms"),
         (text.times, 3.999, "4.00×"),
     ],
 )

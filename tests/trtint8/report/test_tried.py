@@ -1,21 +1,11 @@
 """What was tried, with the result among it."""
 
 import dataclasses
-import math
 
-from tests.trtint8.report.samples import HOSTILE, TUNING_LOG
+from tests.trtint8.report.samples import TUNING_LOG
 from trtint8.report.layers import make_tried
 from trtint8.tuning.candidates import Trial
 from trtint8.validation.budget import Score
-
-
-def test_candidates_with_the_share_of_int8():
-    tried = make_tried(TUNING_LOG)
-    assert (tried.metric, tried.unit, tried.goal) == ("top1", "%", "top1: a drop of at most 1 point")
-    assert [one.int8_share for one in tried.candidates] == [1.0, 1.0, 0.5, 0.875, 0.625]
-    assert [one.value for one in tried.drawn] == [77.5, 78.0, 80.0, 79.5]
-    assert tried.chosen.what == f"'{HOSTILE}' back in INT8" and tried.chosen.in_float == 1
-    assert [one.chosen for one in tried.candidates] == [False, False, False, True, False]
 
 
 def test_logs_of_earlier_versions_are_shown_by_the_sqnr():
@@ -47,8 +37,3 @@ def test_a_log_that_does_not_say_which_is_the_result_marks_none():
 def test_nothing_was_tried():
     assert make_tried(None) is None
     assert make_tried(dataclasses.replace(TUNING_LOG, trials=())) is None
-
-
-def test_values_that_are_not_numbers_have_no_place_in_the_chart():
-    tried = make_tried(TUNING_LOG)
-    assert math.isnan(tried.candidates[4].value) and tried.candidates[4] not in tried.drawn

@@ -73,7 +73,7 @@ def test_half_a_character_in_a_name_is_replaced(found, tmp_path):
 def test_the_worst_samples_of_a_detector_are_those_that_its_boxes_are_picked_from(tmp_path):
     """After non-maximum suppression, INT8 has another number of boxes."""
     model = suppressing_detector()
-    table = trtint8.calibrate(model, images(8), batch_size=1, progress=False)
+    table = trtint8.calibrate(model, images(8), batch_size=1)
     onnx.save(model, tmp_path / "detector.onnx")
     onnx.save(trtint8.quantize(model, table), tmp_path / "detector.qdq.onnx")
     table.save(tmp_path / "detector.table.json")

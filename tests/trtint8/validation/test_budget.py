@@ -214,8 +214,8 @@ def test_metrics_that_count_no_samples_have_no_step():
 OUTPUTS = (Fidelity("p2", 24.0, 0.99, 0.5, 0.9), Fidelity("p3", 22.0, 0.98, 0.25))
 
 
-def comparison(*measures, outputs=OUTPUTS):
-    return compared(4, *measures, outputs=outputs)
+def scored(metric, *measures, outputs=OUTPUTS):
+    return score_of(compared(4, *measures, outputs=outputs), metric)
 
 
 @pytest.mark.parametrize(
@@ -223,11 +223,11 @@ def comparison(*measures, outputs=OUTPUTS):
     [("sqnr", None, 22.0), ("cosine", 0.02, 0.98), ("max_error", 0.5, 0.5), ("token_cosine", 0.1, 0.9)],
 )
 def test_metrics_of_single_outputs_are_those_of_the_worst(metric, drop, value):
-    score = score_of(comparison(), metric)
+    score = scored(metric)
     assert (score.sqnr_db, score.value) == (22.0, value)
     assert score.drop == (None if drop is None else pytest.approx(drop))
     broken = (*OUTPUTS, Fidelity("p4", math.nan, math.nan, math.nan))
-    assert math.isnan(score_of(comparison(outputs=broken), "sqnr").sqnr_db)
+    assert math.isnan(scored("sqnr", outputs=broken).sqnr_db)
 
 
 @pytest.mark.parametrize(
@@ -248,8 +248,8 @@ def test_metrics_of_single_outputs_are_those_of_the_worst(metric, drop, value):
 def test_other_metrics_drop_in_their_own_unit(measure, expected):
     """Among other metrics, too."""
     other = Measure("top5", Share(4, 4), Share(4, 4))
-    assert score_of(comparison(other, measure), measure.name) == expected
-    assert math.isnan(score_of(comparison(other, measure, outputs=()), measure.name).sqnr_db)
+    assert scored(measure.name, other, measure) == expected
+    assert math.isnan(scored(measure.name, other, measure, outputs=()).sqnr_db)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_other_metrics_drop_in_their_own_unit(measure, expected):
 def test_drops_of_infinite_levels(value, reference, perfect, drop):
     """PSNR against labels is infinite for FP32 where they are its own outputs."""
     measure = Measure("psnr", value, reference, unit="dB", perfect=perfect)
-    assert score_of(comparison(measure), "psnr") == Score(drop, 22.0, value)
+    assert scored("psnr", measure) == Score(drop, 22.0, value)
 
 
 def test_where_other_samples_decided_it_says_which_budget_leaves_room():
@@ -281,40 +281,25 @@ def test_where_other_samples_decided_it_says_which_budget_leaves_room():
     assert "leave room" not in drop.judge(lost, Score(0.4, 20.0, 0.6, margin=0.7)).notes[-1]
 
 
-def test_samples_that_show_nothing_judge_nothing():
-    outputs = (Fidelity("classes", math.inf, 1.0, 0.0),)
-    found = goal(MAPS, minimum=30.0, metric="sqnr")
-    assert found.judge(compared(4, outputs=outputs)).fits
-    seen = SeenSamples(4, 1, {})
-    assert found.judge(dataclasses.replace(compared(4, outputs=outputs), seen=seen)).fits
-    for samples, nothing in (
-        (4, SeenSamples(1, 4, {})),
-        (1, SeenSamples(1, 1, {})),
-        (4, SeenSamples(4, 1, {"classes": 1})),
-    ):
-        accuracy = dataclasses.replace(compared(samples, outputs=outputs), seen=nothing)
-        judged = found.judge(accuracy)
-        assert (judged.fits, judged.value, judged.drop) == (False, None, None)
-        assert judged.unjudged in judged.notes[0]
-
-
-def same_for_all(samples, right, fp32, same, is_beaten, **limits):
-    """What is said of top-1 of INT8 and FP32 beside that of a network with one answer."""
-    measure = Measure(
-        "top1", Share(right, samples), Share(fp32, samples), unit="%", same_answer=SameAnswer(same, is_beaten)
-    )
-    accuracy = dataclasses.replace(compared(samples, measure), seen=SeenSamples(samples, 1, {}))
-    return goal(SCORES, INDICES, **limits).judge(accuracy)
-
-
-def test_a_budget_that_the_same_answer_for_all_would_keep_is_not_judged():
-    assert same_for_all(1000, 985, 990, 0.1, is_beaten=True, max_drop=1).fits
-    assert not same_for_all(1000, 95, 100, 0.11, is_beaten=False, max_drop=1).fits  # chance
-    assert same_for_all(1000, 95, 100, 0.11, is_beaten=False, max_drop=1).value is None
-    missed = same_for_all(1000, 900, 990, 0.1, is_beaten=True, max_drop=1)
-    assert (missed.fits, missed.unjudged) == (False, None)
-    # One class has 95 % of the samples: a point is nothing beside it, half a point tells.
-    assert same_for_all(1000, 958, 960, 0.95, is_beaten=True, max_drop=1).unjudged
-    assert same_for_all(1000, 958, 960, 0.95, is_beaten=True, max_drop=0.5).fits
-    assert same_for_all(1000, 958, 960, 0.95, is_beaten=True, minimum=90).unjudged
-    assert same_for_all(1000, 958, 960, 0.95, is_beaten=True, minimum=95.5).fits
+@pytest.mark.parametrize(
+    ("right", "fp32", "same", "is_beaten", "limits", "fits", "is_judged"),
+    [
+        (985, 990, 0.1, True, {"max_drop": 1}, True, True),
+        (95, 100, 0.11, False, {"max_drop": 1}, False, False),  # chance
+        (900, 990, 0.1, True, {"max_drop": 1}, False, True),
+        # One class has 95 % of the samples: a point is nothing beside it, half a point tells.
+        (958, 960, 0.95, True, {"max_drop": 1}, False, False),
+        (958, 960, 0.95, True, {"max_drop": 0.5}, True, True),
+        (958, 960, 0.95, True, {"minimum": 90}, False, False),
+        (958, 960, 0.95, True, {"minimum": 95.5}, True, True),
+    ],
+)
+def test_a_budget_that_the_same_answer_for_all_would_keep_is_not_judged(
+    right, fp32, same, is_beaten, limits, fits, is_judged
+):
+    """``same`` is the top-1 of a network with one answer."""
+    answer = SameAnswer(same, is_beaten)
+    measure = Measure("top1", Share(right, 1000), Share(fp32, 1000), unit="%", same_answer=answer)
+    accuracy = dataclasses.replace(compared(1000, measure), seen=SeenSamples(1000, 1, {}))
+    judged = goal(SCORES, INDICES, **limits).judge(accuracy)
+    assert (judged.fits, judged.unjudged is None, judged.value is not None) == (fits, is_judged, is_judged)

@@ -6,7 +6,6 @@ import pytest
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import Batch, BatchForm
 from trtint8.validation.class_scores import (
-    agreement,
     check_class_folders,
     class_axis,
     class_map,
@@ -24,19 +23,6 @@ def test_of_equal_scores_the_lower_index_ranks_first():
     scores = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 2.0, 2.0]])
     assert within(scores, np.array([0, 1, 2]), 1).tolist() == [True, False, False]
     assert within(scores, np.array([0, 1, 2]), 2).tolist() == [True, True, True]
-
-
-def test_another_output_than_the_first():
-    outputs = {"mask": np.zeros((2, 3, 4)), "aux": np.array([[1.0, 0.0], [0.0, 1.0]])}
-    reference = {**outputs, "aux": np.array([[1.0, 0.0], [1.0, 0.0]])}
-    batch = Batch({}, outputs, reference, np.array([0, 0]), 2)
-    assert agreement("agreement:aux", "aux").measure(batch).value().count == 1
-    assert top_k("top1:aux", "aux", 1).measure(batch).value().count == 1
-    with pytest.raises(CalibrationDataError, match="'agreement'"):
-        agreement("agreement", "mask").measure(batch)
-    batch = Batch({}, {"y": np.eye(3)}, {}, np.zeros((3, 1, 2, 2), np.float32), 3)
-    with pytest.raises(CalibrationDataError, match=r"float32 .*3x1x2x2"):
-        top_k("top1", "y", 1).measure(batch)
 
 
 def test_there_is_a_folder_for_each_class():

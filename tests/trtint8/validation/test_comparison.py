@@ -3,12 +3,10 @@
 import math
 import threading
 import warnings
-from functools import partial
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto
 
 import trtint8
 from calibrators.data.inputs import DataOptions, InputSpec
@@ -51,7 +49,7 @@ def _beside_itself(models, names, inputs, data, labels=None, batch_size=None, **
     declared = declared or _fixed(names, reference(data))
     opened = OpenModels(validated, lambda feed: reference(feed["x"]), inputs, metrics, declared)
     batches = open_batches({"x": data}, inputs, batch_size=batch_size, labels=labels)
-    return compare_models(opened, batches, progress=False, **options)
+    return compare_models(opened, batches, **options)
 
 
 def _compare(judged, labels=None, batch_size=2, **options):
@@ -87,9 +85,14 @@ def test_a_tenth_of_the_amplitude_as_noise_is_twenty_decibels(batch_size):
 @pytest.mark.parametrize("batch_size", [1, 2, 4, 6])
 def test_outputs_that_are_the_same_for_all_samples_show_nothing(batch_size):
     def compared(reference):
-        reference = partial(_rows_of, reference)
         return _beside_itself(
-            {"INT8": reference}, ["y"], INPUTS, LOGITS, None, batch_size, reference=reference
+            {"INT8": lambda x: [reference(x)]},
+            ["y"],
+            INPUTS,
+            LOGITS,
+            None,
+            batch_size,
+            reference=lambda x: [reference(x)],
         )
 
     with pytest.warns(UserWarning, match="same outputs for all 6 samples"):
@@ -107,7 +110,7 @@ def test_outputs_that_are_the_same_for_all_samples_show_nothing(batch_size):
 def test_samples_that_repeat_and_values_that_are_no_numbers_are_counted(batch_size):
     def compared(reference, metrics=None, labels=None):
         models = {"INT8": lambda x: [np.nan_to_num(reference(x))]}
-        options = {"reference": partial(_rows_of, reference), "metrics": metrics}
+        options = {"reference": lambda x: [reference(x)], "metrics": metrics}
         return _beside_itself(models, ["y"], INPUTS, LOGITS, labels, batch_size, **options)
 
     found = compared(lambda x: np.float32(np.eye(3)[x.argmax(1) // 2]))
@@ -122,10 +125,6 @@ def test_samples_that_repeat_and_values_that_are_no_numbers_are_counted(batch_si
     with pytest.warns(UserWarning, match=r"66.67 %, and FP32 has 16.67 %"):
         top1, top2 = compared(lambda x: x, ["top1", "top2"], labels).measures
     assert (top1.same_answer.value, top2.same_answer.value) == (4 / 6, 5 / 6)
-
-
-def _rows_of(function, x):
-    return [function(x)]
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 6])
@@ -159,17 +158,6 @@ def test_models_side_by_side_have_the_same_samples():
     assert others["agreement"].comparisons == ()
 
 
-def test_outputs_of_several_tokens():
-    inputs = (InputSpec("x", np.dtype(np.float32), ("n", 2, 2)),)
-    wanted = np.array([[[1, 0], [0, 1]], [[3, 4], [0, 0]]], np.float32)
-    got = np.array([[[2, 0], [1, 0]], [[4, 3], [0, 0]]], np.float32)
-    models = {"INT8": lambda x: [got[int(x[0, 0, 0] == 3)][None]]}
-    result = _beside_itself(models, ["y"], inputs, wanted, batch_size=1, metrics=["token_cosine"])
-    # Cosines 1, 0, 24/25 and, of two zero vectors, 1.
-    assert result.outputs[0].token_cosine == pytest.approx((1 + 0 + 0.96 + 1) / 4)
-    assert result.measures == ()
-
-
 def test_a_function_is_weighted_by_samples():
     def first_value(feeds, outputs):
         return outputs["y"][0, 0] + 10 * len(feeds["x"])
@@ -198,58 +186,6 @@ def test_a_function_with_a_value_a_sample_does_not_depend_on_the_batches(batch_s
     assert (found.pairs, found.unit) == (6, "samples")
     assert found.interval == pytest.approx((2.1, 2.4), abs=0.05)
     assert found.significant
-
-
-def test_what_a_function_changes_changes_no_other_result():
-    def scaling(feeds, outputs, reference_outputs):
-        feeds["x"] *= 2
-        outputs["y"] *= 2
-        reference_outputs["y"] *= 2
-        return outputs["y"].max(axis=1)
-
-    models = {"INT8": _rolled, "other": lambda x: x * np.float32(3)}
-    given = LOGITS.copy()
-    result = _compare(models, metrics=[scaling, "sqnr", "agreement"])
-    alone = _compare(models, metrics=["sqnr", "agreement"])
-    assert result.outputs == alone.outputs and result.agreement == alone.agreement
-    assert result.also["other"].outputs == alone.also["other"].outputs
-    assert result.also["other"].measures[0].value == pytest.approx(13.5)
-    assert (given == LOGITS).all()
-
-
-def test_the_first_sample_without_a_value_is_named():
-    def broken(feeds, outputs):
-        return np.where(feeds["x"][:, 4] > 2, np.nan, outputs["y"].max(axis=1))
-
-    with pytest.raises(CalibrationDataError, match=r"'broken'.*sample 4"):
-        _compare(lambda x: x, metrics=[broken])
-
-
-class Peak:
-    """The largest value of the data set."""
-
-    name = "peak"
-
-    def __init__(self):
-        self.batches = []
-
-    def fresh(self):
-        return Peak()
-
-    def update(self, feeds, outputs, labels):
-        self.batches.append((outputs["y"].max(), list(labels)))
-
-    def value(self):
-        assert [labels for _, labels in self.batches] == [[0, 1, 2, 3], [4, 5]]
-        return max(peak for peak, _ in self.batches)
-
-
-def test_a_metric_over_the_data_set_has_a_state_for_each_model():
-    given = Peak()
-    result = _compare(lambda x: x * np.float32(2), labels=np.arange(6), metrics=[given], batch_size=4)
-    (measure,) = result.measures
-    assert (measure.name, measure.value, measure.reference) == ("peak", 5.0, 2.5)
-    assert measure.comparisons == () and given.batches == []
 
 
 @pytest.mark.parametrize(
@@ -369,15 +305,8 @@ def test_labels_that_fit_the_outputs_of_some_batches_only():
 def test_labels_and_shapes_are_checked():
     with pytest.raises(CalibrationDataError, match=r"label 6 .*6 classes"):
         _compare(_rolled, labels=np.array([0, 1, 2, 3, 4, 6]))
-    model, feeds = (
-        ValidatedModel("INT8", lambda feed: [feed["x"]], "a test"),
-        [{"x": LOGITS[:4]}, {"x": LOGITS[4:]}],
-    )
-    with pytest.raises(CalibrationDataError, match="5 labels"):
-        labelled = open_batches(feeds, INPUTS, labels=np.arange(5))
-        compare_models(
-            OpenModels([model], model.run, INPUTS, None, _fixed(["y"], [LOGITS])), labelled, progress=False
-        )
+    with pytest.raises(CalibrationDataError, match="5 labels"):  # of 6 samples
+        trtint8.validate(scaled(0.5), FEEDS, reference=scaled(1.0), labels=np.zeros(5, int))
     with pytest.raises(ModelError, match=r"'y' .*\(2, 5\).*\(2, 6\)"):
         _compare(lambda x: x[:, :5])
 
@@ -515,20 +444,20 @@ def said(model, data, reference, **options):
     """What a comparison warns of."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        trtint8.validate(model, data, reference=reference, progress=False, **options)
+        trtint8.validate(model, data, reference=reference, **options)
     own = [warning for warning in caught if warning.category is UserWarning]
     assert {warning.filename for warning in own} <= {__file__}
     return [str(warning.message) for warning in own]
 
 
 @pytest.fixture(scope="module")
-def mistaken_comparisons_images(split):
+def own_images(split):
     return split.calibration_images[:40]
 
 
 @pytest.fixture(scope="module")
-def table(mistaken_comparisons_images):
-    return trtint8.calibrate(DEMO_MODEL, mistaken_comparisons_images, progress=False)
+def table(own_images):
+    return trtint8.calibrate(DEMO_MODEL, own_images)
 
 
 @pytest.fixture(scope="module")
@@ -536,24 +465,24 @@ def quantized(table):
     return trtint8.quantize(DEMO_MODEL, table)
 
 
-def test_a_float_model_in_place_of_a_quantized_one(tmp_path, quantized, mistaken_comparisons_images):
+def test_a_float_model_in_place_of_a_quantized_one(tmp_path, quantized, own_images):
     onnx.save(scaled(0.5), tmp_path / "half.onnx")
     (sentence,) = said(tmp_path / "half.onnx", DATA, scaled(1.0))
     assert "'half.onnx'" in sentence
-    assert said(scaled(1.0, TensorProto.FLOAT16), DATA, scaled(1.0)) == []
+    assert said(scaled(1.0, "float16"), DATA, scaled(1.0)) == []
     # Only the model that is called INT8 has to be in INT8.
-    assert said(quantized, mistaken_comparisons_images[1:], DEMO_MODEL, also={"float": DEMO_MODEL}) == []
+    assert said(quantized, own_images[1:], DEMO_MODEL, also={"float": DEMO_MODEL}) == []
 
 
-def test_a_quantized_model_in_place_of_the_reference(tmp_path, quantized, mistaken_comparisons_images):
+def test_a_quantized_model_in_place_of_the_reference(tmp_path, quantized, own_images):
     onnx.save(quantized, tmp_path / "q.onnx")
-    first, second = said(tmp_path / "q.onnx", mistaken_comparisons_images[1:], tmp_path / "q.onnx")
+    first, second = said(tmp_path / "q.onnx", own_images[1:], tmp_path / "q.onnx")
     assert "reference 'q.onnx' holds Q/DQ pairs" in first
     # The float model that it says it was made from is not itself.
     assert second.startswith("the model 'q.onnx' was not made from the reference 'q.onnx'")
 
 
-def test_a_reference_that_the_model_was_not_made_from(tmp_path, quantized, mistaken_comparisons_images):
+def test_a_reference_that_the_model_was_not_made_from(tmp_path, quantized, own_images):
     other = onnx.load(DEMO_MODEL)
     other.graph.node[0].name = "renamed"
     tensor = other.graph.initializer[0]
@@ -561,19 +490,19 @@ def test_a_reference_that_the_model_was_not_made_from(tmp_path, quantized, mista
     tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
     onnx.save(other, tmp_path / "other.onnx")
     onnx.save(quantized, tmp_path / "q.onnx")
-    (sentence,) = said(tmp_path / "q.onnx", mistaken_comparisons_images[1:], tmp_path / "other.onnx")
+    (sentence,) = said(tmp_path / "q.onnx", own_images[1:], tmp_path / "other.onnx")
     assert sentence.startswith("the model 'q.onnx' was not made from the reference 'other.onnx'")
     # It is not known where models come from that other tools made.
     foreign = onnx.load(tmp_path / "q.onnx")
     del foreign.metadata_props[:]
-    assert said(foreign, mistaken_comparisons_images[1:], tmp_path / "other.onnx") == []
+    assert said(foreign, own_images[1:], tmp_path / "other.onnx") == []
 
 
 def test_what_was_equalized_may_be_compared_with_either_float_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = np.random.default_rng(1).standard_normal((64, 3, 6, 6)).astype(np.float32)
     onnx.save(uneven(), "m.onnx")
-    trtint8.calibrate("m.onnx", data, method="mse", progress=False).save("t.json")
+    trtint8.calibrate("m.onnx", data, method="mse").save("t.json")
     np.savez("d.npz", x=data)
     assert main(["quantize", "m.onnx", "t.json", "-o", "q.onnx", "--equalize", "d.npz"]) == 0
     for reference in ("m.onnx", "q.float.onnx"):
@@ -582,35 +511,33 @@ def test_what_was_equalized_may_be_compared_with_either_float_model(tmp_path, mo
         assert CALIBRATED in sentence
 
 
-def test_samples_that_the_ranges_were_found_on(tmp_path, quantized, mistaken_comparisons_images, table):
-    (sentence,) = said(quantized, mistaken_comparisons_images, DEMO_MODEL)
+def test_samples_that_the_ranges_were_found_on(tmp_path, quantized, own_images, table):
+    (sentence,) = said(quantized, own_images, DEMO_MODEL)
     assert CALIBRATED in sentence and sentence.startswith("the model 'model' ")
     # In another order, too, but not as many others.
-    assert CALIBRATED in said(quantized, mistaken_comparisons_images[::-1], DEMO_MODEL, batch_size=7)[0]
-    assert said(quantized, mistaken_comparisons_images + np.float32(0.01), DEMO_MODEL) == []
-    assert said(quantized, mistaken_comparisons_images[:39], DEMO_MODEL) == []
+    assert CALIBRATED in said(quantized, own_images[::-1], DEMO_MODEL, batch_size=7)[0]
+    assert said(quantized, own_images + np.float32(0.01), DEMO_MODEL) == []
+    assert said(quantized, own_images[:39], DEMO_MODEL) == []
 
 
-def test_samples_are_read_once(quantized, mistaken_comparisons_images):
+def test_samples_are_read_once(quantized, own_images):
     passes = []
 
     def feeds():
         passes.append(None)
-        yield from ({"images": mistaken_comparisons_images[start : start + 8]} for start in range(0, 40, 8))
+        yield from ({"images": own_images[start : start + 8]} for start in range(0, 40, 8))
 
     # How many samples there are shows only at the end.
     (sentence,) = said(quantized, feeds, DEMO_MODEL)
     assert CALIBRATED in sentence and len(passes) == 1
 
 
-def test_an_engine_and_the_samples_of_its_table(tmp_path, monkeypatch, rtx, mistaken_comparisons_images):
+def test_an_engine_and_the_samples_of_its_table(tmp_path, monkeypatch, rtx, own_images):
     monkeypatch.setattr(opening, "gpu_problem", lambda: "there is none")
     engine = tmp_path / "e.engine"
-    trtint8.build_int8_engine(
-        DEMO_MODEL, mistaken_comparisons_images, engine, target="rtx", keep_int8=["*"], progress=False
-    )
-    (sentence,) = said(engine, mistaken_comparisons_images, DEMO_MODEL)
+    trtint8.build_int8_engine(DEMO_MODEL, own_images, engine, target="rtx", keep_int8=["*"])
+    (sentence,) = said(engine, own_images, DEMO_MODEL)
     assert sentence.startswith(f"the engine '{engine}' {CALIBRATED}")
-    assert said(engine, mistaken_comparisons_images[:39], DEMO_MODEL) == []
+    assert said(engine, own_images[:39], DEMO_MODEL) == []
     (tmp_path / "e.table.json").unlink()
-    assert said(engine, mistaken_comparisons_images, DEMO_MODEL) == []
+    assert said(engine, own_images, DEMO_MODEL) == []

@@ -17,6 +17,14 @@ from trtint8.validation.metrics import (
 )
 
 
+def zeros(*shape, of=np.float32):
+    return np.zeros(shape, of)
+
+
+def integers(*shape):
+    return zeros(*shape or (2, 8, 8), of=np.int64)
+
+
 def _hits(name, scores, labels=None, reference=None):
     batch = Batch({}, {"y": scores}, {"y": reference}, labels, len(scores))
     (measurand,) = measurands([name], BatchForm.of(batch.outputs, labels, len(scores)))
@@ -57,16 +65,16 @@ OUTPUTS = ("sqnr", "cosine", "max_error")
     ],
 )
 def test_the_usual_metrics(shape, labelled, names):
-    labels = np.zeros(4, np.int64) if labelled else None
+    labels = integers(4) if labelled else None
     assert usual_metrics(BatchForm.of({"y": np.zeros(shape)}, labels, 4)).names == (*names, *OUTPUTS)
 
 
 @pytest.mark.parametrize(
     ("labels", "hint"),
     [
-        (np.zeros((4, 1), np.int64), True),
-        (np.zeros(4, np.float32), True),
-        (np.zeros((4, 2), np.int64), False),
+        (integers(4, 1), True),
+        (zeros(4), True),
+        (integers(4, 2), False),
     ],
 )
 def test_class_indices_in_another_form(labels, hint):
@@ -84,7 +92,7 @@ def test_class_indices_in_another_form(labels, hint):
 )
 def test_labels_that_are_boxes(shape, library, names, monkeypatch):
     monkeypatch.setattr(metrics, "has_library", lambda: library)
-    labels = np.zeros((2, 3, 5), np.float32)
+    labels = zeros(2, 3, 5)
     choice = usual_metrics(BatchForm.of({"y": np.zeros(shape, np.float32)}, labels, 2))
     assert choice.names == (*names, *OUTPUTS)
     assert ("a metric with a decoder" in choice.reason) == (not names)
@@ -93,7 +101,7 @@ def test_labels_that_are_boxes(shape, library, names, monkeypatch):
 def test_embeddings_and_cached_outputs_are_no_class_scores():
     choice = usual_metrics(BatchForm.of({"y": np.array([[0.6, -0.8], [-1, 0]], np.float32)}, None, 2))
     assert choice.names == OUTPUTS and "embeddings" in choice.reason
-    outputs = {"keys": np.zeros((2, 7, 4), np.float32), "y": np.zeros((2, 3), np.float32)}
+    outputs = {"keys": zeros(2, 7, 4), "y": zeros(2, 3)}
     choice = usual_metrics(BatchForm.of(outputs, None, 2, cached=("keys",)))
     assert choice.names == ("agreement", *OUTPUTS)
     assert choice.reason.startswith("output 'y' (float32, 2x3) ") and "but 'keys'" in choice.reason
@@ -105,7 +113,8 @@ def test_a_name_without_an_output_means_the_first_one_that_is_not_cached(name):
     rows = np.eye(2, 3, dtype=np.float32)
     shown = rows if name in ("agreement", "top1") else maps
     reference = {"keys": -shown, "y": shown}
-    batch = Batch({}, {"keys": shown, "y": shown}, reference, np.arange(2), 2)
+    outputs = {"keys": np.roll(shown, 2, axis=1), "y": shown}
+    batch = Batch({}, outputs, reference, np.arange(2), 2)
     (measurand,) = measurands([name], BatchForm.of(reference, batch.labels, 2, cached=("keys",)))
     value = measurand.measure(batch).value()
     assert getattr(value, "value", value) == (np.inf if name == "psnr" else 1.0)
@@ -114,16 +123,16 @@ def test_a_name_without_an_output_means_the_first_one_that_is_not_cached(name):
 @pytest.mark.parametrize(
     ("outputs", "picked", "names"),
     [
-        ({"rows": np.zeros((2, 5, 6), np.float32)}, ("rows",), ("detections",)),
-        ({"map": np.zeros((2, 8, 8), np.int64)}, ("map",), ("pixels",)),
-        ({"y": np.zeros((2, 3), np.float32), "m": np.zeros((2, 8, 8), np.int64)}, ("m",), ("pixels:m",)),
+        ({"rows": zeros(2, 5, 6)}, ("rows",), ("detections",)),
+        ({"map": integers()}, ("map",), ("pixels",)),
+        ({"y": zeros(2, 3), "m": integers()}, ("m",), ("pixels:m",)),
         (
-            {"top": np.zeros((2, 5), np.float32), "of": np.zeros((2, 5), np.int64)},
+            {"top": zeros(2, 5), "of": integers(2, 5)},
             ("top", "of"),
             ("pixels:of",),
         ),
-        ({"top": np.zeros((2, 5), np.float32)}, ("top",), ()),
-        ({"y": np.zeros((2, 5), np.float32), "class": np.zeros(2, np.int64)}, ("class",), ()),
+        ({"top": zeros(2, 5)}, ("top",), ()),
+        ({"y": zeros(2, 5), "class": integers(2)}, ("class",), ()),
     ],
 )
 def test_outputs_that_hold_picks(outputs, picked, names):
@@ -137,13 +146,13 @@ def test_outputs_that_hold_picks(outputs, picked, names):
     ("labels", "positions", "end"),
     [
         (None, "FP32's", ""),
-        (np.zeros((2, 8, 8), np.int64), "the label's", ""),
+        (integers(), "the label's", ""),
         (np.zeros((2, 1, 8, 8), np.uint8), "the label's", ""),
-        (np.zeros((2, 5), np.float32), "FP32's", "the labels (float32, 2x5) are not used"),
+        (zeros(2, 5), "FP32's", "the labels (float32, 2x5) are not used"),
     ],
 )
 def test_words_of_class_maps_say_with_what_they_are_compared(labels, positions, end):
-    form = BatchForm.of({"map": np.zeros((2, 8, 8), np.int64)}, labels, 2, picked=("map",))
+    form = BatchForm.of({"map": integers()}, labels, 2, picked=("map",))
     choice = usual_metrics(form)
     compared = f"positions of 'map' with {positions} class"
     assert "'map' (int64, 2x8x8)" in choice.reason and compared in choice.reason
@@ -151,8 +160,8 @@ def test_words_of_class_maps_say_with_what_they_are_compared(labels, positions, 
     (measurand,) = measurands(choice.names, form)
     assert measurand.title == compared
     # Detections that are picked are not compared with maps.
-    rows = {"rows": np.zeros((2, 5, 6), np.float32)}
-    choice = usual_metrics(BatchForm.of(rows, np.zeros((2, 8, 8), np.int64), 2, picked=("rows",)))
+    rows = {"rows": zeros(2, 5, 6)}
+    choice = usual_metrics(BatchForm.of(rows, integers(), 2, picked=("rows",)))
     assert choice.names[0] == "detections" and "; the labels (int64, 2x8x8) are not used" in choice.reason
 
 
@@ -169,7 +178,7 @@ def test_words_of_class_maps_say_with_what_they_are_compared(labels, positions, 
         (None, None, ("boxes",), True),
         (None, np.zeros((2, 3, 5)), (), True),
         (None, np.zeros((2, 8, 8)), (), False),  # classes or values of positions
-        (None, np.zeros(2, np.int64), (), False),
+        (None, integers(2), (), False),
     ],
 )
 def test_whether_detections_are_read_from_outputs_as_they_are(asked, labels, picked, reads):
@@ -221,7 +230,7 @@ def _points(rows=16, size=64):
     return (points.T.ravel() + _RANDOM.normal(0, 1, (rows, 213))).astype(np.float32)
 
 
-_MAP = np.zeros((16, 1, 8, 8), np.float32)
+_MAP = zeros(16, 1, 8, 8)
 _LABELS = np.arange(16) % 10
 
 

@@ -2,16 +2,17 @@
 
 import contextlib
 from dataclasses import replace
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 import trtint8
 from calibrators.errors import CalibrationDataError, ModelError
 from tests.trtint8.integer_models import MICROSOFT, ZERO, Integers
 from tests.trtint8.interop.dynamic_models import SCALED, dynamic_model
+from tests.trtint8.onnx_models import parsed
 from tests.trtint8.report.samples import ACCURACY
 from tests.trtint8.validation.small_models import scaled
 from trtint8.engine.file import EngineInfo, TensorSpec
@@ -36,99 +37,67 @@ DATA = np.eye(4, dtype=np.float32) + np.float32(1 / 3)
 )
 def test_models_that_do_not_belong_together(names, named):
     with pytest.raises(ModelError, match=named):
-        trtint8.validate(scaled(1.0, names=names), DATA, reference=scaled(1.0), progress=False)
+        trtint8.validate(scaled(1.0, names=names), DATA, reference=scaled(1.0))
 
 
 def test_outputs_in_another_order_than_the_references():
     """As an engine may list them."""
 
     def of(first, second):
-        model = scaled(2.0, names=("x", "twice"))
-        model.graph.node.append(helper.make_node("Mul", ["x", "one"], ["once"]))
-        model.graph.initializer.append(numpy_helper.from_array(np.ones(1, np.float32), "one"))
-        del model.graph.output[:]
-        for name in (first, second):
-            model.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 4]))
-        return model
+        outputs = f"float[n, 4] {first}, float[n, 4] {second}"
+        return parsed("float[n, 4] x", outputs, "once = Mul (x, one) twice = Add (x, x)", one=np.float32([1]))
 
-    found = trtint8.validate(
-        of("twice", "once"), DATA, reference=of("once", "twice"), metrics=["max_error"], progress=False
-    )
+    found = trtint8.validate(of("twice", "once"), DATA, reference=of("once", "twice"), metrics=["max_error"])
     assert [(one.name, one.max_error) for one in found.outputs] == [("once", 0.0), ("twice", 0.0)]
 
 
-class HalfEngine:
-    """What is used of an engine, on a GPU that is not there."""
-
-    info = None
-    inputs = (TensorSpec("x", "float16", (None, 4)),)
-    outputs = (TensorSpec("z", "float32", (None, 4)), TensorSpec("y", "float32", (None, 4)))
-
-    @staticmethod
-    @contextlib.contextmanager
-    def load(path, plugins, allow_host_code):
-        yield HalfEngine()
-
-    def infer(self, feeds):
-        assert feeds["x"].dtype == np.float16
-        return {"y": feeds["x"].astype(np.float32), "z": feeds["x"].astype(np.float32) * 2}
-
-
-def test_an_engine_is_fed_its_own_type_and_gives_outputs_in_order(monkeypatch):
+@pytest.fixture
+def open_engine(monkeypatch, tmp_path):
+    """Opens what is used of an engine, on a GPU that is not there, beside its table where it has one."""
     monkeypatch.setattr(opening, "gpu_problem", lambda: None)
     monkeypatch.setattr(opening, "gpu_names", lambda: ["NVIDIA T1000"])
-    monkeypatch.setattr(opening, "Engine", HalfEngine)
-    inputs = trtint8.model_inputs(scaled(1.0))
-    with opening.open_validated("INT8", "m.engine", opening.Setting(inputs, declared("z", "y"))) as judged:
+
+    def opened(takes, gives, infer, table=None):
+        def specs(kinds):
+            return tuple(TensorSpec(name, kind, (None, 4)) for name, kind in kinds.items())
+
+        def checked(feeds):
+            assert feeds["x"].dtype == takes
+            return infer(feeds["x"])
+
+        info = EngineInfo("tensorrt", "8.6.1", ("8.6",), (), (), (), None, (), None, "")
+        if table:
+            table.save(tmp_path / "m.table.json")
+            info = replace(info, table_fingerprint=table.fingerprint)
+        engine = SimpleNamespace(inputs=specs({"x": takes}), outputs=specs(gives), infer=checked, info=info)
+        loading = SimpleNamespace(load=lambda *_, **__: contextlib.nullcontext(engine))
+        monkeypatch.setattr(opening, "Engine", loading)
+        setting = opening.Setting(trtint8.model_inputs(scaled(1.0)), declared(*gives))
+        return opening.open_validated("INT8", tmp_path / "m.engine", setting)
+
+    return opened
+
+
+def test_an_engine_is_fed_its_own_type_and_gives_outputs_in_order(open_engine):
+    def infer(x):
+        return {"y": x.astype(np.float32), "z": x.astype(np.float32) * 2}
+
+    with open_engine("float16", {"z": "float32", "y": "float32"}, infer) as judged:
         twice, once = judged.run({"x": DATA})
     assert judged.description == "the engine on NVIDIA T1000"
     assert np.array_equal(twice, 2 * once) and np.array_equal(once, DATA.astype(np.float16))
 
 
-class Int8Engine:
-    """An engine of io_types INT8 at both ends, and the table beside it where it has one."""
-
-    inputs = (TensorSpec("x", "int8", (None, 4)),)
-    outputs = (TensorSpec("y", "int8", (None, 4)),)
-
-    def __init__(self, table):
-        self.info = EngineInfo("tensorrt", "8.6.1", ("8.6",), (), (), (), None, (), None, "")
-        if table:
-            self.info = replace(self.info, table_fingerprint=table.fingerprint)
-
-    def infer(self, feeds):
-        assert feeds["x"].dtype == np.int8
-        return {"y": feeds["x"]}
-
-
-@pytest.fixture
-def open_int8(monkeypatch, tmp_path):
-    """Opens such an engine, built with a table or without one."""
-    monkeypatch.setattr(opening, "gpu_problem", lambda: None)
-    monkeypatch.setattr(opening, "gpu_names", lambda: ["NVIDIA T1000"])
-
+def test_an_engine_with_int8_ends_is_fed_and_read_by_the_scales_of_its_table(open_engine):
     def opened(table):
-        class Loading:
-            @staticmethod
-            def load(_path, plugins, allow_host_code):
-                return contextlib.nullcontext(Int8Engine(table))
+        return open_engine("int8", {"y": "int8"}, lambda x: {"y": x}, table)
 
-        monkeypatch.setattr(opening, "Engine", Loading)
-        if table:
-            table.save(tmp_path / "m.table.json")
-        inputs = trtint8.model_inputs(scaled(1.0))
-        return opening.open_validated("INT8", tmp_path / "m.engine", opening.Setting(inputs, declared("y")))
-
-    return opened
-
-
-def test_an_engine_with_int8_ends_is_fed_and_read_by_the_scales_of_its_table(open_int8):
-    with open_int8(trtint8.CalibrationTable({"x": 127.0 / 64, "y": 127.0 / 32})) as judged:
+    with opened(trtint8.CalibrationTable({"x": 127.0 / 64, "y": 127.0 / 32})) as judged:
         (found,) = judged.run({"x": DATA})
     # The engine hands on its integers, which count twice as much behind it.
     np.testing.assert_array_equal(found, np.rint(DATA * 64) / 32)
     with (
-        open_int8(None) as judged,
+        opened(None) as judged,
         pytest.raises(CalibrationDataError, match="'x' is int8 in the engine, and the scale that makes int8"),
     ):
         judged.run({"x": DATA})

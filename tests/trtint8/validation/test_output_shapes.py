@@ -3,14 +3,12 @@
 import math
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
 
 import trtint8
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, ModelError
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import normal, parsed
 from tests.trtint8.validation.small_models import scaled
 from trtint8.models.model import load_model
 from trtint8.validation.accuracy import accuracy_rows
@@ -19,17 +17,10 @@ from trtint8.validation.output_shapes import DeclaredOutputs, differing_outputs,
 
 def boxes_above(limit):
     """A "detector": the rows (k, 4) of its input (n, 4) whose largest value is above a limit, and a sum."""
-    model = onnx.parser.parse_model(
-        """<ir_version: 8, opset_import: ["" : 17]>
-        g (float[n, 4] x) => (float[k, 4] boxes, float sum) {
-            largest = ReduceMax <axes = [1], keepdims = 0> (x)
-            kept = Greater (largest, limit)
-            boxes = Compress <axis = 0> (x, kept)
-            sum = ReduceSum <keepdims = 0> (x)
-        }"""
-    )
-    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([limit], np.float32), "limit"))
-    return model
+    body = """largest = ReduceMax <axes = [1], keepdims = 0> (x) kept = Greater (largest, limit)
+        boxes = Compress <axis = 0> (x, kept) sum = ReduceSum <keepdims = 0> (x)"""
+    outputs = "float[k, 4] boxes, float sum"
+    return parsed("float[n, 4] x", outputs, body, limit=np.array([limit], np.float32))
 
 
 DATA = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -37,7 +28,7 @@ DATA = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 def validated(**options):
     models = {"reference": boxes_above(5.0), "also": {"same": boxes_above(5.0)}}
-    return trtint8.validate(boxes_above(9.0), DATA, progress=False, **models, **options)
+    return trtint8.validate(boxes_above(9.0), DATA, **models, **options)
 
 
 def test_shapes_differ_only_where_they_are_not_fixed():
@@ -53,7 +44,7 @@ def test_shapes_differ_only_where_they_are_not_fixed():
         with pytest.raises(ModelError, match=r"'y' .*\(2, 4\).*\(3, 4\)"):
             differing_outputs(got, wanted, declared)
     with pytest.raises(ModelError, match=r"INT8 are boxes, sum, .* y"):
-        trtint8.validate(boxes_above(1.0), DATA, reference=scaled(1.0), progress=False)
+        trtint8.validate(boxes_above(1.0), DATA, reference=scaled(1.0))
 
 
 def test_such_outputs_have_no_fidelity_and_the_others_have():
@@ -68,7 +59,7 @@ def test_boxes_of_a_fixed_batch_are_no_class_scores():
     """One box of four numbers for a batch of one sample looks like the scores of four classes."""
     model = boxes_above(5.0)
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
-    accuracy = trtint8.validate(model, DATA[[1, 2]], reference=model, progress=False)
+    accuracy = trtint8.validate(model, DATA[[1, 2]], reference=model)
     assert accuracy.agreement is None and accuracy.measures == ()
     assert "'boxes' (float32, 1x4) is no row of class scores per sample" in accuracy.chosen
     batch = InputSpec("x", np.dtype(np.float32), ("n", 4))
@@ -91,23 +82,21 @@ def test_metrics_of_such_outputs():
 
 def detector(*, refining):
     """A convolution whose positions with a large score are rows (k, 6): the output, or what refines them."""
-    g = Shaped(quantized=False)
-    maps = g.op("Conv", ["x", g.weights(6, 3, 3, 3)], "conv", pads=[1] * 4)
-    moved = g.op("Transpose", [maps], "moved", perm=[0, 2, 3, 1])
-    rows = g.op("Reshape", [moved, g.constant(np.array([-1, 6], np.int64))], "rows")
-    largest = g.op("ReduceMax", [rows], "largest", axes=[1], keepdims=0)
-    kept = g.op("Greater", [largest, g.constant(np.array([0.5], np.float32))], "kept")
-    boxes = g.op("Compress", [rows, kept], "boxes", axis=0)
-    refined = g.op("MatMul", [boxes, g.weights(6, 6)], "refined") if refining else boxes
-    model = g.model({"x": [1, 3, 8, 8]}, refined)
-    model.graph.output[0].CopyFrom(
-        helper.make_tensor_value_info(model.graph.output[0].name, TensorProto.FLOAT, ["k", 6])
+    body = (
+        "[conv] conv_out = Conv <pads = [1, 1, 1, 1]> (x, w) "
+        "moved = Transpose <perm = [0, 2, 3, 1]> (conv_out) rows = Reshape (moved, shape) "
+        "largest = ReduceMax <axes = [1], keepdims = 0> (rows) "
+        "kept = Greater (largest, half) boxes = Compress <axis = 0> (rows, kept)"
     )
-    return model
+    constants = {"w": 0.1 * normal(6, 3, 3, 3), "shape": np.array([-1, 6]), "half": np.float32([0.5])}
+    if refining:
+        body, constants["v"] = f"{body} refined_out = MatMul (boxes, v)", 0.1 * normal(6, 6, seed=1)
+    output = "refined_out" if refining else "boxes"
+    return parsed("float[1, 3, 8, 8] x", f"float[k, 6] {output}", body, **constants)
 
 
 IMAGES = np.random.default_rng(0).standard_normal((12, 3, 8, 8)).astype(np.float32)
-TUNING = {"progress": False, "calibration": IMAGES[:6], "data": IMAGES[6:]}
+TUNING = {"calibration": IMAGES[:6], "data": IMAGES[6:]}
 
 
 @pytest.mark.filterwarnings("ignore:.*cannot be divided")
@@ -121,9 +110,9 @@ def test_such_outputs_are_tuned_by_detections_only():
     assert trtint8.tune(model, metric=first_number, max_drop=0.0, **TUNING).fits
     with pytest.raises(CalibrationDataError, match="'sqnr'"):
         trtint8.tune(model, **TUNING)
-    table = trtint8.calibrate(model, IMAGES, method="minmax", progress=False)
+    table = trtint8.calibrate(model, IMAGES, method="minmax")
     with pytest.raises(CalibrationDataError, match="'refined_out'"):
-        trtint8.measure_sensitivity(model, table, IMAGES, progress=False)
+        trtint8.measure_sensitivity(model, table, IMAGES)
 
 
 @pytest.mark.filterwarnings("ignore:.*cannot be divided")
@@ -133,6 +122,6 @@ def test_such_outputs_are_tuned_by_what_they_are_picked_from():
     assert tuned.fits and str(tuned.goal) == "sqnr: at least 20 dB"
     assert [output.name for output in tuned.accuracy.outputs] == ["conv_out"]
     assert tuned.accuracy.outputs[0].sqnr_db > 20
-    table = trtint8.calibrate(model, IMAGES, progress=False)
-    (layer,) = trtint8.measure_sensitivity(model, table, IMAGES, progress=False).layers
+    table = trtint8.calibrate(model, IMAGES)
+    (layer,) = trtint8.measure_sensitivity(model, table, IMAGES).layers
     assert layer.node == "conv" and 30 < layer.only.sqnr_db < 60

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -19,126 +20,115 @@ from trtint8.sensitivity import results
 from trtint8.validation.accuracy import accuracy_rows
 from trtint8.validation.fidelity import PicksMeter, count_changes
 
-IMAGE = "float[N, 3, 8, 8] x"
 HEAD = "h = Conv <pads = [1, 1, 1, 1]> (x, w) "
-WEIGHTS = {"w": normal(4, 3, 3, 3, seed=1)}
 DATA = normal(12, 3, 8, 8, seed=5)
 PEAKS = HEAD + "m = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (h) e = Equal (h, m) "
 
 
-def i64(*numbers):
-    return np.array(numbers, np.int64)
+#: What the networks read; each of them some of these.
+CONSTANTS = {
+    "w": normal(4, 3, 3, 3, seed=1),
+    "w2": normal(2, 4, 1, 1, seed=2),
+    "w3": normal(2, 1, 1, 1, seed=2),
+    "zero": np.float32(0),
+    "one": np.float32(1),
+    "six": np.float32(6),
+    "tenth": np.float32(0.1),
+    "least": np.float32([0.5]),
+    "overlap": np.float32([0.3]),
+    "most": np.array([5]),
+    "k": np.array([9]),
+    "flat": np.array([0, 4, 64]),
+}
 
-
-#: Nodes, outputs, constants, and the tensors that show what is picked, to how.
+#: Nodes and outputs, and the tensor that shows what is picked, with its operator.
 KINDS = {
     "classes of pixels": (
         HEAD + "y = ArgMax <axis = 1, keepdims = 0> (h)",
         "int64[N, 8, 8] y",
-        {},
-        {"y": "ArgMax"},
+        "y",
+        "ArgMax",
     ),
     "classes as bytes": (
         HEAD + "a = ArgMax <axis = 1> (h) y = Cast <to = 2> (a)",
         "uint8[N, 1, 8, 8] y",
-        {},
-        {"y": "ArgMax"},
+        "y",
+        "ArgMax",
     ),
-    "the least distance": (HEAD + "y = ArgMin <axis = 1> (h)", "int64[N, 1, 8, 8] y", {}, {"y": "ArgMin"}),
+    "the least distance": (HEAD + "y = ArgMin <axis = 1> (h)", "int64[N, 1, 8, 8] y", "y", "ArgMin"),
     "the best places": (
         HEAD + "f = Flatten (h) v, y = TopK <axis = 1> (f, k)",
         "float[N, 9] v, int64[N, 9] y",
-        {"k": i64(9)},
-        {"y": "TopK"},
+        "y",
+        "TopK",
     ),
     "places inside, of which values are gathered": (
         HEAD + "f = Flatten (h) v, i = TopK (f, k) g = Neg (f) y = GatherElements <axis = 1> (g, i)",
         "float[N, 9] y",
-        {"k": i64(9)},
-        {"i": "TopK"},
+        "i",
+        "TopK",
     ),
-    "the best values without their places": (
-        HEAD + "f = Flatten (h) y, i = TopK (f, k)",
-        "float[N, 9] y",
-        {"k": i64(9)},
-        {},
-    ),
-    "peaks as a mask": (PEAKS + "y = Cast <to = 1> (e)", "float[N, 4, 8, 8] y", {}, {"y": "Equal"}),
+    "the best values without their places": (HEAD + "f = Flatten (h) y, i = TopK (f, k)", "float[N, 9] y"),
+    "peaks as a mask": (PEAKS + "y = Cast <to = 1> (e)", "float[N, 4, 8, 8] y", "y", "Equal"),
     "peaks with their values": (
         PEAKS + "c = Cast <to = 1> (e) y = Mul (c, h)",
         "float[N, 4, 8, 8] y",
-        {},
-        {"y": "Equal"},
+        "y",
+        "Equal",
     ),
     "peaks above a bound": (
-        PEAKS + "g = Greater (h, bound) b = And (e, g) p = NonZero (b) y = Transpose (p)",
+        PEAKS + "g = Greater (h, one) b = And (e, g) p = NonZero (b) y = Transpose (p)",
         "int64[n, 4] y",
-        {"bound": np.float32(1)},
-        {"b": "Equal"},
+        "b",
+        "Equal",
     ),
-    "peaks by Where": (
-        PEAKS + "y = Where (e, h, zero)",
-        "float[N, 4, 8, 8] y",
-        {"zero": np.float32(0)},
-        {"y": "Equal"},
-    ),
-    "a mask": (
-        HEAD + "y = GreaterOrEqual (h, bound)",
-        "bool[N, 4, 8, 8] y",
-        {"bound": np.float32(0)},
-        {"y": "GreaterOrEqual"},
-    ),
+    "peaks by Where": (PEAKS + "y = Where (e, h, zero)", "float[N, 4, 8, 8] y", "y", "Equal"),
+    "a mask": (HEAD + "y = GreaterOrEqual (h, zero)", "bool[N, 4, 8, 8] y", "y", "GreaterOrEqual"),
     "a function defined piece by piece": (
-        HEAD + "n = Mul (h, slope) l = Less (h, zero) y = Where (l, n, h)",
+        HEAD + "n = Mul (h, tenth) l = Less (h, zero) y = Where (l, n, h)",
         "float[N, 4, 8, 8] y",
-        {"zero": np.float32(0), "slope": np.float32(0.1)},
-        {},
     ),
     "a bound with a layer behind it": (
-        HEAD + "g = Less (h, zero) c = Cast <to = 1> (g) y = Conv (c, v)",
+        HEAD + "g = Less (h, zero) c = Cast <to = 1> (g) y = Conv (c, w2)",
         "float[N, 2, 8, 8] y",
-        {"zero": np.float32(0), "v": normal(2, 4, 1, 1, seed=2)},
-        {},
     ),
     "places with a layer behind them": (
-        HEAD + "a = ArgMax <axis = 1> (h) c = Cast <to = 1> (a) y = Conv (c, v)",
+        HEAD + "a = ArgMax <axis = 1> (h) c = Cast <to = 1> (a) y = Conv (c, w3)",
         "float[N, 2, 8, 8] y",
-        {"v": normal(2, 1, 1, 1, seed=2)},
-        {"a": "ArgMax"},
+        "a",
+        "ArgMax",
     ),
-    "a guard": (
-        HEAD + "z = Equal (h, zero) y = Where (z, one, h)",
-        "float[N, 4, 8, 8] y",
-        {"zero": np.float32(0), "one": np.float32(1)},
-        {},
-    ),
+    "a guard": (HEAD + "z = Equal (h, zero) y = Where (z, one, h)", "float[N, 4, 8, 8] y"),
     "classes that nothing computes": (
         HEAD + "y = Relu (h) a = ArgMax <axis = 1> (x)",
         "float[N, 4, 8, 8] y, int64[N, 1, 8, 8] a",
-        {},
-        {},
     ),
     "values that are not zero": (
         HEAD + "r = Relu (h) p = NonZero (r) y = Transpose (p)",
         "int64[n, 4] y",
-        {},
-        {"p": "NonZero"},
+        "p",
+        "NonZero",
     ),
-    "a choice of one": (HEAD + "y = Hardmax <axis = 1> (h)", "float[N, 4, 8, 8] y", {}, {"y": "Hardmax"}),
+    "a choice of one": (HEAD + "y = Hardmax <axis = 1> (h)", "float[N, 4, 8, 8] y", "y", "Hardmax"),
     "boxes": (
         HEAD
         + """f = Reshape (h, flat) s = Sigmoid (f) b = Transpose <perm = [0, 2, 1]> (s)
         y = NonMaxSuppression (b, s, most, overlap, least)""",
         "int64[n, 3] y",
-        {"flat": i64(0, 4, 64), "most": i64(5), "overlap": np.float32([0.3]), "least": np.float32([0.5])},
-        {"y": "NonMaxSuppression"},
+        "y",
+        "NonMaxSuppression",
     ),
 }
 
 
 def network(kind):
-    nodes, outputs, constants, wanted = KINDS[kind]
-    return onnx.shape_inference.infer_shapes(parsed(IMAGE, outputs, nodes, **WEIGHTS, **constants)), wanted
+    """A network, and the tensor that shows what it picks, to the operator."""
+    nodes, outputs, *wanted = KINDS[kind]
+    return made(nodes, outputs), dict([wanted] if wanted else [])
+
+
+def made(nodes, outputs):
+    return onnx.shape_inference.infer_shapes(parsed("float[N, 3, 8, 8] x", outputs, nodes, **CONSTANTS))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -171,13 +161,13 @@ def picked(operator, array, sample):
     return set(np.flatnonzero(array[sample]).tolist())
 
 
-@pytest.mark.parametrize("kind", [kind for kind, (*_, wanted) in KINDS.items() if wanted])
+@pytest.mark.parametrize("kind", [kind for kind, parts in KINDS.items() if len(parts) > 2])
 def test_changed_picks_are_counted_beside_the_noise(kind):
     model, wanted = network(kind)
     ((tensor, operator),) = wanted.items()
-    table = trtint8.calibrate(model, DATA, tensors="placed", progress=False)
+    table = trtint8.calibrate(model, DATA, tensors="placed")
     quantized = trtint8.quantize(model, table)
-    accuracy = trtint8.validate(quantized, DATA, reference=model, batch_size=5, progress=False)
+    accuracy = trtint8.validate(quantized, DATA, reference=model, batch_size=5)
     (found,) = accuracy.picks_changed
     assert (found.tensor, found.operator) == (tensor, operator)
     arrays = []
@@ -188,13 +178,13 @@ def test_changed_picks_are_counted_beside_the_noise(kind):
         )
     assert (found.picks, found.changed, found.lost, found.gained) == changes_by_hand(tensor, operator, arrays)
     assert found.share == found.changed / found.picks
-    measured = trtint8.measure_sensitivity(model, table, DATA, batch_size=5, progress=False)
+    measured = trtint8.measure_sensitivity(model, table, DATA, batch_size=5)
     assert measured.picks_changed == accuracy.picks_changed
 
 
 def quantized(kind):
     model, _ = network(kind)
-    table = trtint8.calibrate(model, DATA, tensors="placed", progress=False)
+    table = trtint8.calibrate(model, DATA, tensors="placed")
     return model, table, trtint8.quantize(model, table)
 
 
@@ -204,76 +194,68 @@ def test_a_model_that_lacks_the_tensor_is_not_compared():
     for node in other.graph.node:
         for names in (node.input, node.output):
             names[:] = ["another" if name == "b" else name for name in names]
-    whole = trtint8.validate(int8, DATA, reference=model, also={"other": other}, progress=False)
+    whole = trtint8.validate(int8, DATA, reference=model, also={"other": other})
     assert [one.tensor for one in whole.picks_changed] == ["b"]
     assert whole.also["other"].picks_changed == ()
     assert accuracy_rows(whole)[-1][3] == "not comparable"
 
 
 def test_places_of_what_was_picked_before_are_not_compared():
-    nodes = (
-        HEAD
-        + """t = Transpose <perm = [0, 2, 3, 1]> (h) m = ReduceMax <axes = [3], keepdims = 0> (t)
-        g = Greater (m, bound) p = NonZero (g) j = Transpose (p) v = GatherND (t, j)
-        y = ArgMax <axis = 1, keepdims = 0> (v)"""
-    )
-    outputs = "int64[n, 3] j, int64[n] y"
-    made = parsed(IMAGE, outputs, nodes, **WEIGHTS, bound=np.float32(6))
-    model = onnx.shape_inference.infer_shapes(made)
+    nodes = """t = Transpose <perm = [0, 2, 3, 1]> (h) m = ReduceMax <axes = [3], keepdims = 0> (t)
+        g = Greater (m, six) p = NonZero (g) j = Transpose (p) a = GatherND (t, j)
+        y = ArgMax <axis = 1, keepdims = 0> (a)"""
+    model = made(HEAD + nodes, "int64[n, 3] j, int64[n] y")
     assert [one.operator for one in find_shown_picks(load_model(model).graph_model)] == ["Greater", "ArgMax"]
-    table = trtint8.calibrate(model, DATA, tensors="placed", progress=False)
-    accuracy = trtint8.validate(trtint8.quantize(model, table), DATA, reference=model, progress=False)
+    table = trtint8.calibrate(model, DATA, tensors="placed")
+    accuracy = trtint8.validate(trtint8.quantize(model, table), DATA, reference=model)
     assert [one.operator for one in accuracy.picks_changed] == ["Greater"]
 
 
 def test_picks_are_counted_with_metrics_of_outputs_alone():
     model, _, int8 = quantized("classes of pixels")
     for metrics, count in (("pixels", 0), (["pixels", "sqnr"], 1)):
-        accuracy = trtint8.validate(int8, DATA, reference=model, metrics=metrics, progress=False)
+        accuracy = trtint8.validate(int8, DATA, reference=model, metrics=metrics)
         assert len(accuracy.picks_changed) == count
 
 
 @pytest.mark.parametrize("kind", ["classes of pixels", "peaks above a bound"])
-def test_picks_are_shown_in_words_files_and_reports(kind, tmp_path, capsys):
+def test_picks_are_shown_in_words_files_and_reports(kind, tmp_path, monkeypatch, capsys):
+    def said(line):
+        assert main(line.split()) == 0
+        return capsys.readouterr().out
+
+    monkeypatch.chdir(tmp_path)
     model, table, int8 = quantized(kind)
-    onnx.save(model, tmp_path / "m.onnx")
-    onnx.save(int8, tmp_path / "m.qdq.onnx")
-    table.save(tmp_path / "m.table.json")
-    np.savez(tmp_path / "held.npz", x=DATA)
-    names = {name: str(tmp_path / name) for name in ("m.onnx", "m.qdq.onnx", "m.table.json", "held.npz")}
-    validated = ["validate", names["m.qdq.onnx"], names["held.npz"], "--reference", names["m.onnx"]]
-    assert main([*validated, "--json"]) == 0
-    printed = capsys.readouterr().out
+    onnx.save(model, "m.onnx")
+    onnx.save(int8, "m.qdq.onnx")
+    table.save("m.table.json")
+    np.savez("held.npz", x=DATA)
+    validate = "validate m.qdq.onnx held.npz --reference m.onnx"
+    printed = said(f"{validate} --json")
     (found,) = json.loads(printed)["picks_changed"]
     assert found["picks"] >= found["changed"] > 0
     assert found["changed"] == max(found["lost"], found["gained"]) or kind != "classes of pixels"
-    assert main(validated) == 0
-    assert f"{found['picks']:,}" in capsys.readouterr().out
-    (tmp_path / "m.accuracy.json").write_text(printed)
-    output = tmp_path / "m.sensitivity.json"
-    measured = ["sensitivity", names["m.onnx"], names["m.table.json"], names["held.npz"], "-o", str(output)]
-    assert main(measured) == 0
-    assert f"{found['changed']:,}" in capsys.readouterr().out
-    loaded = trtint8.Sensitivity.load(output)
+    assert f"{found['picks']:,}" in said(validate)
+    Path("m.accuracy.json").write_text(printed)
+    measured = said("sensitivity m.onnx m.table.json held.npz -o m.sensitivity.json")
+    assert f"{found['changed']:,}" in measured
+    loaded = trtint8.Sensitivity.load("m.sensitivity.json")
     assert [dataclasses.asdict(one) for one in loaded.picks_changed] == [found]
-    sources = [names["m.qdq.onnx"], tmp_path / "m.accuracy.json", output]
-    trtint8.write_report(sources, tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text()
+    sources = ["m.qdq.onnx", "m.accuracy.json", "m.sensitivity.json"]
+    page = trtint8.write_report(sources, "report.html").read_text()
     assert page.count(f"{found['changed']:,} (") >= 2
 
 
 def test_an_arithmetic_counts_picks_too():
-    model, table, _ = quantized("peaks with their values")
-    accuracy = trtint8.validate(model, DATA, table=table, arithmetic="ncnn", progress=False)
-    assert [(one.tensor, one.operator) for one in accuracy.picks_changed] == [("y", "Equal")]
-    model, table, _ = quantized("peaks above a bound")
-    accuracy = trtint8.validate(model, DATA, table=table, arithmetic="ncnn", progress=False)
-    assert [(one.tensor, one.operator) for one in accuracy.picks_changed] == [("b", "Equal")]
+    for kind, tensor in (("peaks with their values", "y"), ("peaks above a bound", "b")):
+        model, table, _ = quantized(kind)
+        accuracy = trtint8.validate(model, DATA, table=table, arithmetic="ncnn")
+        assert [(one.tensor, one.operator) for one in accuracy.picks_changed] == [(tensor, "Equal")]
 
 
 def test_a_continued_measurement_counts_all_picks(tmp_path):
     model, table, _ = quantized("the best places")
-    whole = trtint8.measure_sensitivity(model, table, DATA, batch_size=4, progress=False, tolerance_db=0)
+    whole = trtint8.measure_sensitivity(model, table, DATA, batch_size=4, tolerance_db=0)
     kept = tmp_path / "kept"
 
     def batches(stop):
@@ -282,7 +264,7 @@ def test_a_continued_measurement_counts_all_picks(tmp_path):
                 raise KeyboardInterrupt
             yield {"x": DATA[4 * number : 4 * number + 4]}
 
-    options = {"checkpoint": kept, "progress": False, "tolerance_db": 0}
+    options = {"checkpoint": kept, "tolerance_db": 0}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(results, "_SECONDS", 0.0)
         with pytest.raises(KeyboardInterrupt):
@@ -294,7 +276,7 @@ def test_a_continued_measurement_counts_all_picks(tmp_path):
 
 def test_workers_count_the_same_picks(workers_here):
     model, table, int8 = quantized("peaks above a bound")
-    options = {"batch_size": 5, "threads": 1, "progress": False}
+    options = {"batch_size": 5, "threads": 1}
     judged = [
         trtint8.validate(int8, DATA, reference=model, executor=how, **options)
         for how in ("local", RayExecutor(workers=2))
@@ -304,39 +286,41 @@ def test_workers_count_the_same_picks(workers_here):
     assert measured.picks_changed == judged[0].picks_changed
 
 
-def shown(shows, axis=0):
-    return ShownPicks("t", "Op", shows, axis)
+def shown(kind):
+    """What shows picks, by a name of ``Shown`` and an axis."""
+    name, _, axis = kind.partition(" ")
+    return ShownPicks("t", "Op", Shown[name], int(axis or 0))
 
 
 @pytest.mark.parametrize(
-    ("one", "wanted", "got", "counts"),
+    ("kind", "wanted", "got", "counts"),
     [
-        (shown(Shown.PLACES), [[1, 2], [3, 3]], [[1, 0], [3, 1]], (4, 2, 2, 2)),
-        (shown(Shown.PLACES), [1, 2], [1, 2, 3], None),
+        ("PLACES", [[1, 2], [3, 3]], [[1, 0], [3, 1]], (4, 2, 2, 2)),
+        ("PLACES", [1, 2], [1, 2, 3], None),
         # The order of places does not matter, and the larger of both numbers is how many changed.
-        (shown(Shown.SETS, -1), [[1, 2, 3], [4, 5, 6]], [[3, 1, 2], [4, 8, 9]], (6, 2, 2, 2)),
-        (shown(Shown.SETS, 1), [[1, 2, 3]], [[1, 2, 3, 4]], (3, 1, 0, 1)),
-        (shown(Shown.SETS, 0), [[1, 2], [3, 4]], [[3, 2], [1, 5]], (4, 1, 1, 1)),
-        (shown(Shown.SETS, -1), [[1], [2]], [[1]], None),
-        (shown(Shown.SETS, -1), np.zeros((2, 0)), np.zeros((2, 0)), (0, 0, 0, 0)),
+        ("SETS -1", [[1, 2, 3], [4, 5, 6]], [[3, 1, 2], [4, 8, 9]], (6, 2, 2, 2)),
+        ("SETS 1", [[1, 2, 3]], [[1, 2, 3, 4]], (3, 1, 0, 1)),
+        ("SETS 0", [[1, 2], [3, 4]], [[3, 2], [1, 5]], (4, 1, 1, 1)),
+        ("SETS -1", [[1], [2]], [[1]], None),
+        ("SETS -1", np.zeros((2, 0)), np.zeros((2, 0)), (0, 0, 0, 0)),
         # One sample loses a peak and another gains one: two changes.
-        (shown(Shown.MASK), [[1, 1, 0], [0, 1, 0]], [[1, 0, 0], [0, 1, 1]], (3, 2, 1, 1)),
-        (shown(Shown.MASK), [[0.5, 0, 0.2], [0, 0, 0]], [[0, 0.1, 0.1], [0, 0, 0]], (2, 1, 1, 1)),
-        (shown(Shown.BEYOND), [[False, False], [False, False]], [[True, False], [True, True]], (0, 3, 0, 3)),
-        (shown(Shown.MASK), [[True]], [[True, True]], None),
-        (shown(Shown.ROWS), [[0, 0, 3], [1, 0, 2]], [[1, 0, 2], [0, 0, 4], [0, 0, 5]], (2, 2, 1, 2)),
-        (shown(Shown.ROWS), [[0, 0, 3], [-1, -1, -1]], [[0, 0, 3], [1, 0, 7]], (1, 1, 0, 1)),
-        (shown(Shown.ROWS), np.zeros((0, 3)), [[0, 0, 1]], (0, 1, 0, 1)),
-        (shown(Shown.COLUMNS), [[0, 0, 1], [3, 4, 5]], [[0, 1], [4, 6]], (3, 2, 2, 1)),
-        (shown(Shown.COLUMNS), np.zeros((2, 0)), np.zeros((2, 0)), (0, 0, 0, 0)),
+        ("MASK", [[1, 1, 0], [0, 1, 0]], [[1, 0, 0], [0, 1, 1]], (3, 2, 1, 1)),
+        ("MASK", [[0.5, 0, 0.2], [0, 0, 0]], [[0, 0.1, 0.1], [0, 0, 0]], (2, 1, 1, 1)),
+        ("BEYOND", [[False, False], [False, False]], [[True, False], [True, True]], (0, 3, 0, 3)),
+        ("MASK", [[True]], [[True, True]], None),
+        ("ROWS", [[0, 0, 3], [1, 0, 2]], [[1, 0, 2], [0, 0, 4], [0, 0, 5]], (2, 2, 1, 2)),
+        ("ROWS", [[0, 0, 3], [-1, -1, -1]], [[0, 0, 3], [1, 0, 7]], (1, 1, 0, 1)),
+        ("ROWS", np.zeros((0, 3)), [[0, 0, 1]], (0, 1, 0, 1)),
+        ("COLUMNS", [[0, 0, 1], [3, 4, 5]], [[0, 1], [4, 6]], (3, 2, 2, 1)),
+        ("COLUMNS", np.zeros((2, 0)), np.zeros((2, 0)), (0, 0, 0, 0)),
     ],
 )
-def test_changes_of_picks(one, wanted, got, counts):
-    assert count_changes(one, np.array(wanted), np.array(got), 2) == counts
+def test_changes_of_picks(kind, wanted, got, counts):
+    assert count_changes(shown(kind), np.array(wanted), np.array(got), 2) == counts
 
 
 def test_picks_that_the_float_model_does_not_make_have_no_share():
-    meter = PicksMeter([shown(Shown.BEYOND)])
+    meter = PicksMeter([shown("BEYOND")])
     meter.add({"t": np.array([[True, True]])}, {"t": np.array([[False, False]])}, 1)
     (found,) = meter.value()
     assert (found.picks, found.changed, found.gained, found.share) == (0, 2, 2, np.inf)

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 import trtint8
+from tests.trtint8.onnx_models import normal, parsed
 from trtint8.cli.main import main
 from trtint8.validation.metrics import Detections
 
@@ -22,90 +22,53 @@ IMAGES = DRAWN.random((12, 1, 6, 6)).astype(np.float32)
 IDS = DRAWN.integers(0, 20, (40, 6))
 
 
-def _model(nodes, inputs, outputs, **constants):
-    io = [
-        [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in one.items()]
-        for one in (inputs, outputs)
-    ]
-    tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
-    made = [
-        helper.make_node(kind, takes, gives, name=f"n{number}", **attributes)
-        for number, (kind, takes, gives, attributes) in enumerate(nodes)
-    ]
-    graph = helper.make_graph(made, "g", *io, tensors)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-
-
-FLOAT, INTEGER = TensorProto.FLOAT, TensorProto.INT64
 EYE = np.eye(8, 5, dtype=np.float32)
 #: Added to the scores of five classes: the first one is always the largest.
 ALWAYS_FIRST = np.float32([9, 0, 0, 0, 0])
+ONE = np.float32([1])
 
 
 def classifier(last="Identity", bias=0):
-    nodes = [
-        ("MatMul", ["x", "w"], ["m"], {}),
-        ("Add", ["m", "b"], ["a"], {}),
-        (last, ["a"], ["y"], {}),
-    ]
-    constants = {"w": EYE, "b": np.zeros(5, np.float32) + np.float32(bias)}
-    return _model(nodes, {"x": (FLOAT, ["n", 8])}, {"y": (FLOAT, ["n", 5])}, **constants)
+    body = f"m = MatMul (x, w) a = Add (m, b) y = {last} (a)"
+    return parsed("float[n, 8] x", "float[n, 5] y", body, w=EYE, b=np.zeros(5, np.float32) + np.float32(bias))
 
 
 def two_heads():
     """Of the first output the first class is always the largest."""
-    nodes = [
-        ("MatMul", ["x", "w"], ["m"], {}),
-        ("Add", ["m", "b"], ["one"], {}),
-        ("MatMul", ["x", "w"], ["other"], {}),
-    ]
-    outputs = {name: (FLOAT, ["n", 5]) for name in ("one", "other")}
-    return _model(nodes, {"x": (FLOAT, ["n", 8])}, outputs, w=EYE, b=ALWAYS_FIRST)
+    body = "m = MatMul (x, w) one = Add (m, b) other = MatMul (x, w)"
+    return parsed("float[n, 8] x", "float[n, 5] one, float[n, 5] other", body, w=EYE, b=ALWAYS_FIRST)
 
 
 def integers():
-    nodes = [("MatMul", ["x", "w"], ["m"], {}), ("ArgMax", ["m"], ["y"], {"axis": 1, "keepdims": 0})]
-    return _model(nodes, {"x": (FLOAT, ["n", 8])}, {"y": (INTEGER, ["n"])}, w=EYE)
+    body = "m = MatMul (x, w) y = ArgMax <axis = 1, keepdims = 0> (m)"
+    return parsed("float[n, 8] x", "int64[n] y", body, w=EYE)
 
 
 def empties():
     """What is above a million, of which there is nothing."""
-    nodes = [
-        ("MatMul", ["x", "w"], ["m"], {}),
-        ("Greater", ["m", "limit"], ["above"], {}),
-        ("NonZero", ["above"], ["found"], {}),
-        ("Cast", ["found"], ["y"], {"to": 1}),
-    ]
-    constants = {"w": EYE, "limit": np.float32(1e6)}
-    return _model(nodes, {"x": (FLOAT, ["n", 8])}, {"y": (FLOAT, [2, "k"])}, **constants)
+    body = "m = MatMul (x, w) above = Greater (m, limit) found = NonZero (above) y = Cast <to = 1> (found)"
+    return parsed("float[n, 8] x", "float[2, k] y", body, w=EYE, limit=np.float32(1e6))
 
 
 def segmenter(bias=0):
     weights = np.eye(4, 3, dtype=np.float32)[:, :, None, None]
-    nodes = [("Conv", ["x", "w", "b"], ["y"], {})]
-    shapes = {"x": (FLOAT, ["n", 3, 6, 6])}, {"y": (FLOAT, ["n", 4, 6, 6])}
-    return _model(nodes, *shapes, w=weights, b=np.float32([bias, 0, 0, 0]))
+    shapes = "float[n, 3, 6, 6] x", "float[n, 4, 6, 6] y"
+    return parsed(*shapes, "y = Conv (x, w, b)", w=weights, b=np.float32([bias, 0, 0, 0]))
 
 
 def tokens(bias=0):
     """Scores of four kinds for each of six tokens."""
-    nodes = [("Gather", ["table", "x"], ["g"], {}), ("Add", ["g", "b"], ["y"], {})]
-    table = np.random.default_rng(1).standard_normal((20, 4)).astype(np.float32)
-    constants = {"table": table, "b": np.float32([bias, 0, 0, 0])}
-    return _model(nodes, {"x": (INTEGER, ["n", 6])}, {"y": (FLOAT, ["n", 6, 4])}, **constants)
+    shapes, body = ("int64[n, 6] x", "float[n, 6, 4] y"), "g = Gather (table, x) y = Add (g, b)"
+    return parsed(*shapes, body, table=normal(20, 4, seed=1), b=np.float32([bias, 0, 0, 0]))
 
 
 def upscaler():
-    nodes = [("Mul", ["x", "one"], ["y"], {})]
-    shapes = {"x": (FLOAT, ["n", 1, 6, 6])}, {"y": (FLOAT, ["n", 1, 6, 6])}
-    return _model(nodes, *shapes, one=np.float32([1]))
+    return parsed("float[n, 1, 6, 6] x", "float[n, 1, 6, 6] y", "y = Mul (x, one)", one=ONE)
 
 
 def detector():
     """Rows of detections as they are fed."""
-    nodes = [("Mul", ["x", "one"], ["rows"], {})]
-    shape = (FLOAT, ["n", 3, 6])
-    return _model(nodes, {"x": shape}, {"rows": shape}, one=np.float32([1]))
+    return parsed("float[n, 3, 6] x", "float[n, 3, 6] rows", "rows = Mul (x, one)", one=ONE)
 
 
 def detections(images):
@@ -122,12 +85,14 @@ TRUE = np.concatenate([FOUND[..., :4], FOUND[..., 5:]], axis=-1)
 CLASSES = (ROWS @ EYE).argmax(1)
 KINDS = np.concatenate([MAPS, np.zeros_like(MAPS[:, :1])], 1).argmax(1)
 POINT, SQNR = {"max_drop": 1}, {"metrics": "sqnr", "minimum": 20}
+PIXELS, MIOU, DETECTIONS = ({"metrics": name, "max_drop": 1} for name in ("pixels", "miou", "detections"))
+PSNR, TOKENS = {"metrics": "psnr", "max_drop": 0.5}, {"metrics": "token_cosine", "minimum": 0.9}
 #: Where each of twelve or more samples is more than a point.
 TEN = {"max_drop": 10}
 
 
 def judged(model, data, labels=None, **budget):
-    return trtint8.validate(model, data, reference=model, labels=labels, progress=False, **budget).judgement
+    return trtint8.validate(model, data, reference=model, labels=labels, **budget).judgement
 
 
 @pytest.mark.parametrize(
@@ -143,13 +108,13 @@ def judged(model, data, labels=None, **budget):
         (two_heads(), ROWS, None, {"metrics": "agreement:other", "max_drop": 1}),
         (two_heads(), ROWS, None, {"metrics": "agreement_all", "max_drop": 1}),
         (integers(), ROWS, None, SQNR),
-        (segmenter(), MAPS, None, {"metrics": "pixels", "max_drop": 1}),
-        (segmenter(), MAPS, KINDS, {"metrics": "miou", "max_drop": 1}),
-        (tokens(), IDS, None, {"metrics": "pixels", "max_drop": 1}),
-        (tokens(), IDS, None, {"metrics": "token_cosine", "minimum": 0.9}),
-        (upscaler(), IMAGES, IMAGES * np.float32(0.9), {"metrics": "psnr", "max_drop": 0.5}),
-        (detector(), FOUND, None, {"metrics": "detections", "max_drop": 1}),
-        (detector(), FOUND, TRUE, {"metrics": "detections", "max_drop": 1}),
+        (segmenter(), MAPS, None, PIXELS),
+        (segmenter(), MAPS, KINDS, MIOU),
+        (tokens(), IDS, None, PIXELS),
+        (tokens(), IDS, None, TOKENS),
+        (upscaler(), IMAGES, IMAGES * np.float32(0.9), PSNR),
+        (detector(), FOUND, None, DETECTIONS),
+        (detector(), FOUND, TRUE, DETECTIONS),
         (detector(), FOUND, TRUE, {"metrics": "map50", "max_drop": 1}),
     ],
 )
@@ -190,29 +155,19 @@ NOTHING_SHOWN = {
     "one integer": (integers(), ROWS[:1], None, SQNR),
     "integers that are all alike": (integers(), np.abs(ROWS[:9]) * (np.arange(8) == 2), None, SQNR),
     "outputs without elements": (empties(), ROWS, None, SQNR),
-    "one class everywhere": (segmenter(99), MAPS, None, {"metrics": "pixels", "max_drop": 1}),
-    "one class everywhere by its overlap": (segmenter(99), MAPS, None, {"metrics": "miou", "max_drop": 1}),
-    "maps of one class": (segmenter(), MAPS, KINDS * 0 + 2, {"metrics": "pixels", "max_drop": 1}),
-    "maps of one class by their overlap": (
-        segmenter(),
-        MAPS,
-        KINDS * 0 + 2,
-        {"metrics": "miou", "max_drop": 1},
-    ),
-    "maps of others": (segmenter(), MAPS, (KINDS + 1) % 4, {"metrics": "pixels", "max_drop": 1}),
-    "one token everywhere": (tokens(99), IDS, None, {"metrics": "pixels", "max_drop": 1}),
-    "one text": (tokens(), IDS[:1], None, {"metrics": "token_cosine", "minimum": 0.9}),
+    "one class everywhere": (segmenter(99), MAPS, None, PIXELS),
+    "one class everywhere by its overlap": (segmenter(99), MAPS, None, MIOU),
+    "maps of one class": (segmenter(), MAPS, KINDS * 0 + 2, PIXELS),
+    "maps of one class by their overlap": (segmenter(), MAPS, KINDS * 0 + 2, MIOU),
+    "maps of others": (segmenter(), MAPS, (KINDS + 1) % 4, PIXELS),
+    "one token everywhere": (tokens(99), IDS, None, PIXELS),
+    "one text": (tokens(), IDS[:1], None, TOKENS),
     "texts without words": (tokens(), IDS * 0, None, SQNR),
-    "other images as labels": (upscaler(), IMAGES, IMAGES[::-1].copy(), {"metrics": "psnr", "max_drop": 0.5}),
-    "no detections": (
-        detector(),
-        FOUND * np.float32([1, 1, 1, 1, 0.01, 1]),
-        None,
-        {"metrics": "detections", "max_drop": 1},
-    ),
-    "one image with detections": (detector(), FOUND[:1], None, {"metrics": "detections", "max_drop": 1}),
-    "true boxes elsewhere": (detector(), FOUND, TRUE + 3000, {"metrics": "detections", "max_drop": 1}),
-    "true boxes of others": (detector(), FOUND, TRUE[::-1].copy(), {"metrics": "detections", "max_drop": 1}),
+    "other images as labels": (upscaler(), IMAGES, IMAGES[::-1].copy(), PSNR),
+    "no detections": (detector(), FOUND * np.float32([1, 1, 1, 1, 0.01, 1]), None, DETECTIONS),
+    "one image with detections": (detector(), FOUND[:1], None, DETECTIONS),
+    "true boxes elsewhere": (detector(), FOUND, TRUE + 3000, DETECTIONS),
+    "true boxes of others": (detector(), FOUND, TRUE[::-1].copy(), DETECTIONS),
 }
 
 
@@ -247,30 +202,36 @@ def files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     onnx.save(classifier(), "m.onnx")
     shuffled = np.random.default_rng(1).permutation(CLASSES)
-    np.savez("tuned_on.npz", x=ROWS, labels=CLASSES)
-    np.savez("good.npz", x=ROWS, labels=CLASSES)
+    for name in ("tuned_on", "good"):
+        np.savez(f"{name}.npz", x=ROWS, labels=CLASSES)
     np.savez("shuffled.npz", x=ROWS, labels=shuffled)
     np.savez("one.npz", x=ROWS[CLASSES == 1], labels=CLASSES[CLASSES == 1])
     return tmp_path
+
+
+def ran(line):
+    return main(line.split())
+
+
+VALIDATE = "validate m.onnx {}.npz --reference m.onnx --max-drop 10"
+TUNE = "tune m.onnx tuned_on.npz tuned_on.npz --judge {}.npz --max-drop {} -o o.onnx"
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(("data", "status"), [("good", 0), ("shuffled", 1), ("one", 1)])
 def test_verbs_end_with_a_status_and_pages_say_why(files, capsys, data, status):
     words = "the same answer"
-    validate = ["validate", "m.onnx", f"{data}.npz", "--reference", "m.onnx", "--max-drop", "10"]
-    assert main(validate) == status
+    assert ran(VALIDATE.format(data)) == status
     said = capsys.readouterr()
     assert (words in " ".join(said.out.split())) == (words in " ".join(said.err.split())) == bool(status)
-    assert main([*validate, "--json"]) == status
+    assert ran(VALIDATE.format(data) + " --json") == status
     printed = capsys.readouterr().out
     assert any(words in warning for warning in json.loads(printed)["warnings"]) == bool(status)
-    Path(f"{data}.accuracy.json").write_text(printed)
-    assert main(["report", f"{data}.accuracy.json", "-o", "page.html"]) == 0
+    for name in (data, "good2"):
+        Path(f"{name}.accuracy.json").write_text(printed)
+    assert ran(f"report {data}.accuracy.json -o page.html") == 0
     assert (words in Path("page.html").read_text()) == bool(status)
-    Path("good2.accuracy.json").write_text(printed)
-    compare = ["compare", f"{data}.accuracy.json", "good2.accuracy.json", "-o", "both.html"]
-    assert main(compare) == 0
+    assert ran(f"compare {data}.accuracy.json good2.accuracy.json -o both.html") == 0
     assert (words in " ".join(capsys.readouterr().out.split())) == bool(status)
     assert (words in Path("both.html").read_text()) == bool(status)
 
@@ -278,8 +239,7 @@ def test_verbs_end_with_a_status_and_pages_say_why(files, capsys, data, status):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(("data", "status"), [("good", 0), ("shuffled", 1), ("one", 1)])
 def test_tune_ends_with_a_status(files, capsys, data, status):
-    line = ["tune", "m.onnx", "tuned_on.npz", "tuned_on.npz", "--judge", f"{data}.npz", "--max-drop", "10"]
-    assert main([*line, "-o", "o.onnx", "--no-round-weights", "--json"]) == status
+    assert ran(TUNE.format(data, 10) + " --no-round-weights --json") == status
     tuned = json.loads(capsys.readouterr().out)
     assert (tuned["accuracy"]["judgement"]["unjudged"] is None) == (not status)
     assert Path("o.onnx").exists() == (not status)
@@ -287,18 +247,6 @@ def test_tune_ends_with_a_status(files, capsys, data, status):
 
 def test_tune_refuses_samples_that_are_too_few_before_it_begins(files, capsys):
     np.savez("few.npz", x=ROWS[:20], labels=CLASSES[:20])
-    line = [
-        "tune",
-        "m.onnx",
-        "tuned_on.npz",
-        "tuned_on.npz",
-        "--judge",
-        "few.npz",
-        "--max-drop",
-        "1",
-        "-o",
-        "o.onnx",
-    ]
-    assert main(line) == 2
+    assert ran(TUNE.format("few", 1)) == 2
     said = capsys.readouterr().err
     assert "20 samples" in said and "--max-drop" in said and not Path("o.onnx").exists()

@@ -190,10 +190,11 @@ def ratio(totals):
         return totals[..., 0] / totals[..., 1]
 
 
-def compare_values(values, other, weights, against, unit):
+def compare_values(values, other, weights=1.0):
     """Compares the means of values."""
+    weights = weights * np.ones(len(values))
     own, others = (np.stack([weights * side, weights], axis=1) for side in (values, other))
-    return compare_totals(own, others, ratio, against, unit)
+    return compare_totals(own, others, ratio, "FP32", "samples")
 
 
 def test_the_interval_of_a_bootstrap_leaves_out_one_resample_in_forty_at_each_end():
@@ -205,17 +206,17 @@ def test_the_bootstrap_finds_a_shift_within_the_noise_of_the_samples():
     rng = np.random.default_rng(0)
     other = rng.normal(0, 10, 400)  # the spread that both models share does not count
     judged = other + 0.2 + rng.normal(0, 1, 400)
-    found = compare_values(judged, other, np.ones(400), "FP32", "samples")
+    found = compare_values(judged, other)
     mean, error = (judged - other).mean(), (judged - other).std() / 20
     assert found.difference == pytest.approx(mean)
     assert found.interval == pytest.approx((mean - 1.96 * error, mean + 1.96 * error), abs=0.02)
     assert found.significant and found.test == "bootstrap"
-    assert compare_values(judged, other, np.ones(400), "FP32", "samples") == found
-    weighed = compare_values(np.array([1.0, 4.0]), np.zeros(2), np.array([2.0, 1.0]), "FP32", "batches")
+    assert compare_values(judged, other) == found
+    weighed = compare_values(np.array([1.0, 4.0]), np.zeros(2), np.array([2.0, 1.0]))
     assert weighed.difference == pytest.approx(2.0)
     # The other twice; the one twice would be 1, but two pairs say nothing of which model is better.
     assert weighed.interval == pytest.approx((0.0, 4.0))
-    equal = compare_values(np.arange(5.0), np.arange(5.0), np.ones(5), "FP32", "samples")
+    equal = compare_values(np.arange(5.0), np.arange(5.0))
     assert (equal.difference, equal.interval, equal.p_value) == (0.0, (0.0, 0.0), 1.0)
 
 
@@ -227,7 +228,7 @@ def test_the_bootstrap_finds_a_shift_within_the_noise_of_the_samples():
 def test_few_pairs_say_no_more_than_their_signs(pairs, p_value, interval, sign):
     """All differences are on one side, which two of 2^pairs ways to choose their signs have."""
     values = sign * np.arange(1.0, pairs + 1)
-    found = compare_values(values, np.zeros(pairs), np.ones(pairs), "FP32", "samples")
+    found = compare_values(values, np.zeros(pairs))
     assert (found.p_value, found.significant) == (p_value, pairs == 6)
     low, high = sorted(sign * end for end in found.interval)
     assert interval[0] <= low <= high <= interval[1] and (low == 0) == (pairs < 6)
@@ -241,8 +242,8 @@ def test_few_pairs_say_no_more_than_their_signs(pairs, p_value, interval, sign):
 def test_the_bootstrap_needs_finite_values_and_two_pairs(infinite):
     values = np.array([1.0, infinite, 3.0])
     for one, other in ((values, values), (values, np.ones(3)), (np.ones(3), values)):
-        assert compare_values(one, other, np.ones(3), "FP32", "samples") is None
-    assert compare_values(np.ones(1), np.zeros(1), np.ones(1), "FP32", "batches") is None
+        assert compare_values(one, other) is None
+    assert compare_values(np.ones(1), np.zeros(1)) is None
     for totals in (np.array([[1.0, 2.0]]), np.array([[1.0, 0.0], [1.0, 0.0]])):
         assert compare_totals(totals, totals, ratio, "B", "samples") is None
 
@@ -252,7 +253,7 @@ def test_a_function_of_totals_is_compared_by_the_totals_of_resamples():
     own = np.stack([random.random(200) + 0.2, np.ones(200)], axis=1)
     other = np.stack([own[:, 0] - 0.2 + 0.1 * random.random(200), np.ones(200)], axis=1)
     found = compare_totals(own, other, ratio, "B", "samples")
-    values = compare_values(own[:, 0], other[:, 0], np.ones(200), "B", "samples")
+    values = compare_values(own[:, 0], other[:, 0])
     assert found.difference == pytest.approx(values.difference)
     assert found.interval == pytest.approx(values.interval, abs=1e-3)
     assert (found.pairs, found.unit, found.test, found.significant) == (200, "samples", "bootstrap", True)

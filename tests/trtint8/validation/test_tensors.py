@@ -3,18 +3,19 @@
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, numpy_helper
+from onnx import numpy_helper
 
 import trtint8
 from calibrators.data.inputs import DataOptions
 from calibrators.errors import ModelError
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.arithmetic.simulated import values
-from tests.trtint8.onnx_models import Graph, Shaped, conv_relu_conv
+from tests.trtint8.onnx_models import Shaped, conv_relu_conv, normal, parsed
 from trtint8.builder.build import Build
 from trtint8.cli.main import main
 from trtint8.engine.file import EngineInfo
@@ -36,7 +37,6 @@ def compared(model=None, reference=None, tensors=("*",), images=IMAGES, **option
         reference=conv_relu_conv(quantized=False) if reference is None else reference,
         tensors=tensors,
         metrics="sqnr",
-        progress=False,
         **options,
     )
     return found.tensors
@@ -139,10 +139,11 @@ def test_a_pattern_that_matches_nothing_names_near_ones(pattern, near):
 
 
 def test_tensors_that_are_no_floats_are_refused_by_their_type():
-    g = Shaped()
-    shape = g.op("Shape", ["x"], "sizes")
-    total = g.op("Cast", [g.op("ReduceProd", [shape], "product", keepdims=0)], "number", to=TensorProto.FLOAT)
-    model = g.model({"x": ["N", 2]}, g.op("Mul", ["x", total], "times"))
+    body = (
+        "sizes_out = Shape (x) product = ReduceProd <keepdims = 0> (sizes_out) "
+        "number_out = Cast <to = 1> (product) y = Mul (x, number_out)"
+    )
+    model = onnx.shape_inference.infer_shapes(parsed("float[N, 2] x", "float[N, 2] y", body))
     with pytest.raises(ModelError, match=r"'sizes_out'.*int64"):
         compared(model, model, ["sizes*"], np.ones((2, 2), np.float32))
     with pytest.warns(UserWarning, match="float model"):
@@ -162,19 +163,24 @@ def test_names_with_brackets_are_taken_literally():
 
 def normalized():
     """A convolution, its normalization, a Relu, an Identity and a product with a computed constant."""
-    g = Shaped()
-    conv = g.op("Conv", ["images", g.weights(4, 3, 3, 3)], "conv", kernel_shape=[3, 3])
-    parameters = [g.constant(np.full(4, value, np.float32)) for value in (2, 1, 0, 1)]
-    relu = g.op("Relu", [g.op("BatchNormalization", [conv, *parameters], "norm")], "relu")
-    same = g.op("Identity", [relu], "same")
-    weights = g.op("Transpose", [g.weights(5, 4)], "turned", perm=[1, 0])
-    pooled = g.op("Flatten", [g.op("GlobalAveragePool", [same], "pool")], "flat")
-    return g.model({"images": ["N", 3, 16, 16]}, g.op("MatMul", [pooled, weights], "last"))
+    ones, kernel = np.ones(4, np.float32), 0.1 * normal(4, 3, 3, 3)
+    model = parsed(
+        "float[N, 3, 16, 16] images",
+        "float[N, 5] last_out",
+        "[conv] conv_out = Conv (images, kernel) "
+        "[norm] norm_out = BatchNormalization (conv_out, two, one, zero, one) "
+        "[relu] relu_out = Relu (norm_out) [same] same_out = Identity (relu_out) "
+        "[turned] turned_out = Transpose <perm = [1, 0]> (weights) "
+        "[pool] pool_out = GlobalAveragePool (same_out) [flat] flat_out = Flatten (pool_out) "
+        "[last] last_out = MatMul (flat_out, turned_out)",
+        **{"kernel": kernel, "weights": normal(5, 4), "one": ones, "two": 2 * ones, "zero": 0 * ones},
+    )
+    return onnx.shape_inference.infer_shapes(model)
 
 
 def test_what_was_folded_away_is_named_with_the_reason():
     model = normalized()
-    table = trtint8.calibrate(model, IMAGES, progress=False)
+    table = trtint8.calibrate(model, IMAGES)
     found = compared(trtint8.quantize(model, table), model)
     assert set(found.left_out) >= {"conv_out", "turned_out"}
     assert "BatchNormalization" in found.left_out["conv_out"]
@@ -189,7 +195,7 @@ def test_what_was_folded_away_is_named_with_the_reason():
 @pytest.mark.parametrize("name", ARITHMETICS)
 def test_tensors_of_an_arithmetic(name):
     model = normalized()
-    table = trtint8.calibrate(model, IMAGES, progress=False)
+    table = trtint8.calibrate(model, IMAGES)
     found = compared(model, model, arithmetic=name, table=table)
     tensors = by_name(found)
     assert tensors["images"].in_int8
@@ -226,10 +232,11 @@ def test_an_arithmetic_beside_pairs():
 
 def test_values_that_are_infinite_or_no_numbers():
     """Masks are infinite in both models; a root of what is negative is no number."""
-    g = Shaped()
-    endless = g.op("Add", ["x", g.constant(np.float32([0, -np.inf]))], "masked")
-    chances = g.op("Softmax", [endless], "chances", axis=-1)
-    model = g.model({"x": ["N", 2]}, g.op("Add", [chances, g.op("Sqrt", ["x"], "root")], "last"))
+    body = (
+        "masked_out = Add (x, mask) chances = Softmax <axis = -1> (masked_out) root_out = Sqrt (x) "
+        "y = Add (chances, root_out)"
+    )
+    model = parsed("float[N, 2] x", "float[N, 2] y", body, mask=np.float32([0, -np.inf]))
     with (
         pytest.warns(UserWarning, match="float model"),
         pytest.warns(UserWarning, match="not numbers for 1 of"),
@@ -251,7 +258,7 @@ def test_the_result_does_not_depend_on_batches():
 @pytest.mark.filterwarnings("ignore:same class")  # of this network
 def test_the_result_of_workers_is_that_of_one_process(workers_here):
     model = normalized()
-    table = trtint8.calibrate(model, IMAGES, progress=False)
+    table = trtint8.calibrate(model, IMAGES)
     pairs = trtint8.quantize(model, table)
     for judged, more in ((pairs, {}), (model, {"arithmetic": "qnnpack", "table": table})):
         options = {"batch_size": 3, "threads": 1, **more}
@@ -262,7 +269,6 @@ def test_the_result_of_workers_is_that_of_one_process(workers_here):
                 reference=model,
                 also={"pairs": pairs},
                 tensors=["*"],
-                progress=False,
                 executor=executor,
                 **options,
             )
@@ -275,11 +281,9 @@ def test_the_result_of_workers_is_that_of_one_process(workers_here):
 
 def test_batches_are_so_small_that_their_tensors_fit():
     """64 MiB for all of them; a batch size that is asked for stays."""
-    g = Graph(quantized=False)
-    x = "images"
-    for number in range(8):
-        x = g.op("Relu", [x], f"relu{number}")
-    model = load_model(g.model({"images": ["N", 16, 256, 256]}, x))  # 4 MiB a tensor
+    body = " ".join(f"x{number + 1} = Relu (x{number})" for number in range(8))
+    shape = "float[N, 16, 256, 256]"  # 4 MiB a tensor
+    model = load_model(parsed(f"{shape} x0", f"{shape} x8", body))
     data = np.zeros((8, 16, 256, 256), np.float32)
     sizes = []
     for patterns in ((), ("*",)):
@@ -291,23 +295,34 @@ def test_batches_are_so_small_that_their_tensors_fit():
     assert asked.batch_size == 8
 
 
-def test_on_the_command_line(tmp_path, capsys):
-    onnx.save(conv_relu_conv(), tmp_path / "int8.onnx")
-    onnx.save(conv_relu_conv(quantized=False), tmp_path / "fp32.onnx")
-    np.savez(tmp_path / "data.npz", images=IMAGES)
-    line = ["validate", str(tmp_path / "int8.onnx"), str(tmp_path / "data.npz")]
-    line += ["--reference", str(tmp_path / "fp32.onnx")]
-    assert main([*line, "--tensors", "*relu*", "--tensors", "images", "--json"]) == 0
+@pytest.fixture
+def saved(tmp_path, monkeypatch):
+    """A folder with a network, its float twin and samples, where verbs run."""
+    monkeypatch.chdir(tmp_path)
+    onnx.save(conv_relu_conv(), "int8.onnx")
+    onnx.save(conv_relu_conv(quantized=False), "fp32.onnx")
+    onnx.save(normalized(), "norm.onnx")
+    np.savez("data.npz", images=IMAGES)
+    return tmp_path
+
+
+def ran(line):
+    return main(line.split())
+
+
+def test_on_the_command_line(saved, capsys):
+    line = "validate int8.onnx data.npz --reference fp32.onnx"
+    assert ran(f"{line} --tensors *relu* --tensors images --json") == 0
     found = json.loads(capsys.readouterr().out)["tensors"]
     assert [tensor["name"] for tensor in found["tensors"]] == ["images", "relu_out"]
     assert found["first_divergence"] == "images"
-    assert main([*line, "--tensors", "*"]) == 0
+    assert ran(f"{line} --tensors *") == 0
     shown = capsys.readouterr().out
     assert "relu_out" in shown and "'images'" in shown
-    assert main([*line, "--tensors", "nothing*"]) == 2
+    assert ran(f"{line} --tensors nothing*") == 2
     error = capsys.readouterr().err
     assert "--tensors" in error and "'nothing*'" in error and error.count("\n") == 1
-    assert main(line) == 0
+    assert ran(line) == 0
     assert "Tensors" not in capsys.readouterr().out
 
 
@@ -323,39 +338,35 @@ def test_an_engine_is_built_anew_with_tensors_as_outputs(rtx):
     assert set(debug.built.dtypes) == {"images", "second_out", *debug.further}
 
 
-def test_in_a_report_and_beside_another_run(tmp_path, capsys):
-    onnx.save(normalized(), tmp_path / "fp32.onnx")
-    trtint8.calibrate(tmp_path / "fp32.onnx", IMAGES, progress=False).save(tmp_path / "t.json")
-    np.savez(tmp_path / "data.npz", images=IMAGES)
-    line = ["validate", str(tmp_path / "fp32.onnx"), str(tmp_path / "data.npz"), "--tensors", "*", "--json"]
-    for name in ("ncnn", "qnnpack"):
-        assert main([*line, "--table", str(tmp_path / "t.json"), "--arithmetic", name]) == 0
-        (tmp_path / f"{name}.accuracy.json").write_text(capsys.readouterr().out)
-    page = trtint8.write_report([tmp_path / "ncnn.accuracy.json"], tmp_path / "page.html").read_text()
+def values_of(compared, name):
+    return {row.name: row.values for row in compared.rows}[name]
+
+
+def test_in_a_report_and_beside_another_run(saved, capsys):
+    trtint8.calibrate("norm.onnx", IMAGES, output="t.json")
+    files = ["ncnn.accuracy.json", "qnnpack.accuracy.json"]
+    for file in files:
+        name = file.partition(".")[0]
+        assert ran(f"validate norm.onnx data.npz --tensors * --json --table t.json --arithmetic {name}") == 0
+        Path(file).write_text(capsys.readouterr().out)
+    page = trtint8.write_report(files[:1], "page.html").read_text()
     for shown in ("Sums of integers", "Tensors inside", "flat_", "constants alone"):
         assert shown in page
-    rows = trtint8.compare_runs([tmp_path / f"{name}.accuracy.json" for name in ("ncnn", "qnnpack")]).rows
-    assert next(row.values for row in rows if row.name == "arithmetic") == ("ncnn", "qnnpack")
-    assert next(row.values for row in rows if row.name == "largest sum")[0].endswith("'conv'")
+    compared = trtint8.compare_runs(files)
+    assert values_of(compared, "arithmetic") == ("ncnn", "qnnpack")
+    assert values_of(compared, "largest sum")[0].endswith("'conv'")
 
 
 @pytest.mark.filterwarnings("ignore:same class")  # of this network
-def test_tables_beside_each_other_in_an_arithmetic(tmp_path):
-    onnx.save(normalized(), tmp_path / "fp32.onnx")
-    for method in ("minmax", "entropy"):
-        found = trtint8.calibrate(tmp_path / "fp32.onnx", IMAGES, method=method, progress=False)
-        found.save(tmp_path / f"{method}.table.json")
-    np.savez(tmp_path / "data.npz", images=IMAGES)
-    tables = [str(tmp_path / f"{method}.table.json") for method in ("minmax", "entropy")]
-    more = ["--model", str(tmp_path / "fp32.onnx"), "--data", str(tmp_path / "data.npz")]
-    rows = trtint8.compare_runs(
-        tables, arithmetic="dla", model=tmp_path / "fp32.onnx", data=tmp_path / "data.npz"
-    ).rows
-    assert next(row.values for row in rows if row.name == "arithmetic") == ("dla", "dla")
-    assert main(["compare", *tables, "--arithmetic", "ncnn", *more]) == 0
-    assert main(["compare", *tables, "--arithmetic", "ncnn"]) == 2
-    assert main(["compare", *tables, *more]) == 2
-    page = ["-o", str(tmp_path / "page.html")]
-    assert main(["report", tables[0], *more, *page, "--arithmetic", "ncnn"]) == 0
-    assert "in the arithmetic" in (tmp_path / "page.html").read_text()
-    assert main(["report", tables[0], *page, "--arithmetic", "ncnn"]) == 2
+def test_tables_beside_each_other_in_an_arithmetic(saved):
+    tables = ["minmax.table.json", "entropy.table.json"]
+    for table in tables:
+        trtint8.calibrate("norm.onnx", IMAGES, method=table.partition(".")[0], output=table)
+    compared = trtint8.compare_runs(tables, arithmetic="dla", model="norm.onnx", data="data.npz")
+    assert values_of(compared, "arithmetic") == ("dla", "dla")
+    line, more = f"compare {' '.join(tables)}", "--model norm.onnx --data data.npz"
+    assert ran(f"{line} --arithmetic ncnn {more}") == 0
+    assert ran(f"{line} --arithmetic ncnn") == ran(f"{line} {more}") == 2
+    assert ran(f"report {tables[0]} {more} -o page.html --arithmetic ncnn") == 0
+    assert "in the arithmetic" in Path("page.html").read_text()
+    assert ran(f"report {tables[0]} -o page.html --arithmetic ncnn") == 2

@@ -34,14 +34,16 @@ from trtint8.validation import opening
 DATA = np.eye(4, dtype=np.float32) + np.float32(1 / 3)
 
 
+def validated(model, data=DATA, **options):
+    """A model beside the network that gives out what it is fed."""
+    return trtint8.validate(model, data, **{"reference": scaled(1.0), **options})
+
+
 def test_several_models_side_by_side():
-    result = trtint8.validate(
+    result = validated(
         scaled(-1.0),
-        DATA,
-        reference=scaled(1.0),
-        also={"FP16": scaled(1.0, TensorProto.FLOAT16)},
+        also={"FP16": scaled(1.0, "float16")},
         labels=np.arange(4),
-        progress=False,
     )
     assert result.judged == "the model in ONNX Runtime"
     assert (result.top1.count, result.also["FP16"].top1.count, result.reference_top1.count) == (0, 4, 4)
@@ -54,20 +56,20 @@ def test_several_models_side_by_side():
 def test_a_budget_is_of_the_first_metric():
     """The negative network has every class wrong."""
     data = np.concatenate([DATA, 2 * DATA])
-    asked = {"reference": scaled(1.0), "labels": np.arange(8) % 4, "progress": False}
-    kept = trtint8.validate(scaled(0.5), data, max_drop=0, **asked).judgement
+    asked = {"data": data, "labels": np.arange(8) % 4}
+    kept = validated(scaled(0.5), max_drop=0, **asked).judgement
     assert (kept.goal, kept.fits, kept.drop) == ("top1: a drop of at most 0 points", True, 0)
     assert kept.step == 12.5 and kept.unjudged is None
-    missed = trtint8.validate(scaled(-1.0), data, max_drop=50, also={"half": scaled(0.5)}, **asked)
+    missed = validated(scaled(-1.0), max_drop=50, also={"half": scaled(0.5)}, **asked)
     assert (missed.judgement.fits, missed.judgement.drop) == (False, 100.0)
     assert missed.also["half"].judgement is None
-    level = trtint8.validate(scaled(0.5), data, metrics=["sqnr", "top1"], minimum=6, **asked).judgement
+    level = validated(scaled(0.5), metrics=["sqnr", "top1"], minimum=6, **asked).judgement
     # Half the signal is noise of a quarter of its power.
     assert (level.goal, level.fits) == ("sqnr: at least 6 dB", True)
     assert level.value == pytest.approx(6.0206, abs=1e-4)
-    assert trtint8.validate(scaled(0.5), data, **asked).judgement is None
+    assert validated(scaled(0.5), **asked).judgement is None
     with pytest.raises(CalibrationDataError, match="max_drop"):
-        trtint8.validate(scaled(0.5), data, metrics=[], minimum=6, **asked)
+        validated(scaled(0.5), metrics=[], minimum=6, **asked)
 
 
 def test_the_float_model_opens_while_the_other_one_is_read(monkeypatch):
@@ -84,7 +86,7 @@ def test_the_float_model_opens_while_the_other_one_is_read(monkeypatch):
 
     monkeypatch.setattr("trtint8.validation.validate.load_model", read)
     monkeypatch.setattr("trtint8.validation.validate.open_model", open_and_tell)
-    result = trtint8.validate(other, DATA, reference=scaled(1.0), progress=False)
+    result = validated(other)
     assert result.outputs[0].sqnr_db == pytest.approx(6.0206, abs=1e-4)
 
 
@@ -96,15 +98,14 @@ def test_threads_run_parts_of_a_batch_with_the_same_results(monkeypatch):
         opened.append(session.runs_at_once)
         return session
 
-    monkeypatch.setattr("trtint8.validation.validate.open_model", open_and_tell)
-    monkeypatch.setattr("trtint8.validation.opening.open_model", open_and_tell)
-    asked = {"reference": scaled(1.0), "progress": False}
+    for module in ("validate", "opening"):
+        monkeypatch.setattr(f"trtint8.validation.{module}.open_model", open_and_tell)
     results = [
-        trtint8.validate(scaled(0.5), data, threads=threads, batch_size=rows, **asked)
+        validated(scaled(0.5), data, threads=threads, batch_size=rows)
         for threads, rows in ((1, 8), (2, 8), (3, 8), (2, 1))
     ]
     # Batches that come as they are may have one sample each.
-    results.append(trtint8.validate(scaled(0.5), iter([{"x": data}]), threads=2, **asked))
+    results.append(validated(scaled(0.5), iter([{"x": data}]), threads=2))
     assert opened == [1, 1, 2, 2, 3, 3, 1, 1, 1, 1]
     for result in results[1:]:
         assert result.outputs[0].sqnr_db == pytest.approx(results[0].outputs[0].sqnr_db, rel=1e-12)
@@ -114,22 +115,20 @@ def test_threads_run_parts_of_a_batch_with_the_same_results(monkeypatch):
 @pytest.mark.parametrize("name", ["INT8", "FP32"])
 def test_names_that_are_taken(name):
     with pytest.raises(ModelError, match=f"'{name}' in also is the name of the"):
-        trtint8.validate(scaled(1.0), DATA, reference=scaled(1.0), also={name: scaled(1.0)})
+        validated(scaled(1.0), also={name: scaled(1.0)})
 
 
 def test_what_has_no_layer_in_int8_is_not_called_int8(tmp_path):
     with pytest.warns(UserWarning, match="neither Q/DQ pairs"):
-        found = trtint8.validate(scaled(1.0), DATA, reference=scaled(1.0), progress=False)
+        found = validated(scaled(1.0))
     assert found.name == "float" and "<th>float</th>" in re.sub(r"<th[^>]*>", "<th>", found._repr_html_())
     with pytest.warns(UserWarning, match="neither Q/DQ pairs"):
-        other = trtint8.validate(scaled(1.0), DATA, reference=scaled(1.0), also={"float": scaled(0.5)})
+        other = validated(scaled(1.0), also={"float": scaled(0.5)})
     assert other.name == "INT8" and set(other.also) == {"float"}  # a name that somebody gave stays that one's
     onnx.save(scaled(0.5), tmp_path / "e.qdq.onnx")
     # No node was meant to run in INT8.
     engine_beside(tmp_path, fingerprint(load_model(tmp_path / "e.qdq.onnx").graph_model))
-    assert (
-        trtint8.validate(tmp_path / "e.engine", DATA, reference=scaled(1.0), progress=False).name == "float"
-    )
+    assert validated(tmp_path / "e.engine").name == "float"
 
 
 def engine_beside(folder, fingerprint, **fields):
@@ -153,7 +152,7 @@ def test_an_engine_of_another_model_than_the_reference_is_named(tmp_path, monkey
     for name in ("mine", "other"):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            trtint8.validate(tmp_path / "e.engine", DATA, reference=files[name], progress=False)
+            trtint8.validate(tmp_path / "e.engine", DATA, reference=files[name])
         said[name] = [str(warning.message) for warning in caught if warning.category is UserWarning]
     assert said["mine"] == [] and len(said["other"]) == (1 if table else 0)
     for part in (f"'{tmp_path / 'e.engine'}'", "'other.onnx'", mine[:12], other[:12]):
@@ -167,16 +166,16 @@ def test_results_say_which_engine_was_judged(tmp_path, monkeypatch, kept):
     fingerprint = load_model(tmp_path / "e.qdq.onnx").fingerprint
     fields = {"table_fingerprint": "0a", "qdq_fingerprint": fingerprint if kept else None}
     info = engine_beside(tmp_path, fingerprint, **fields)
-    found = trtint8.validate(tmp_path / "e.engine", DATA, reference=scaled(1.0), progress=False)
+    found = validated(tmp_path / "e.engine")
     assert found.judged_fingerprint == (fingerprint if kept else info.plan_sha256)
     assert found.reference_fingerprint == fingerprint
 
 
 def test_the_scores_of_a_detector_are_measured_beside_its_boxes():
     model, data = detector(), images(8)
-    table = trtint8.calibrate(model, images(16, seed=1), progress=False)
+    table = trtint8.calibrate(model, images(16, seed=1))
     quantized = trtint8.quantize(model, table)
-    found = trtint8.validate(quantized, data, reference=model, progress=False)
+    found = trtint8.validate(quantized, data, reference=model)
     assert [output.name for output in found.outputs] == [BOXES, SCORES]
     wanted, got = (open_model(load_model(one)).run({"images": data})[0] for one in (model, quantized))
     for output, index in zip(found.outputs, (slice(0, 4), slice(4, None)), strict=True):
@@ -189,7 +188,7 @@ def test_the_scores_of_a_detector_are_measured_beside_its_boxes():
 @pytest.mark.parametrize(("build", "batch"), [(ranking_detector, 4), (suppressing_detector, 1)])
 def test_detections_are_judged_by_matches_and_by_what_they_are_picked_from(build, batch):
     model, data = build(), images(8)
-    options = {"progress": False, "batch_size": batch}
+    options = {"batch_size": batch}
     table = trtint8.calibrate(model, images(16, seed=1), **options)
     quantized = trtint8.quantize(model, table)
     found = trtint8.validate(quantized, data, reference=model, also={"same": model}, **options)
@@ -210,7 +209,7 @@ def test_detections_are_judged_by_matches_and_by_what_they_are_picked_from(build
 def table_of(model, table):
     """A table for another model that has the same tensors."""
     return trtint8.CalibrationTable(
-        {name: table.amax[name] for name in trtint8.calibrate(model, images(2), progress=False).amax}
+        {name: table.amax[name] for name in trtint8.calibrate(model, images(2)).amax}
     )
 
 
@@ -221,7 +220,7 @@ def test_a_model_that_does_not_compute_what_detections_are_picked_from():
         for names in (node.input, node.output):
             names[:] = [name.replace(PICKED_FROM[1], "unknown") for name in names]
     del other.graph.value_info[:]
-    found = trtint8.validate(other, images(3), reference=model, batch_size=1, progress=False)
+    found = trtint8.validate(other, images(3), reference=model, batch_size=1)
     assert found.measures[0].value == 1.0
     assert [output.name for output in found.outputs] == list(PICKED_FROM)
     assert all(np.isnan(output.sqnr_db) for output in found.outputs)
@@ -234,10 +233,10 @@ def test_maps_of_classes_are_judged_by_their_positions(beside):
     if beside:
         value = helper.make_tensor_value_info("first_out", TensorProto.FLOAT, ["N", 4, 8, 8])
         model.graph.output.append(value)
-    assert trtint8.validate(model, networks.normal(5), reference=model, progress=False).measures[0].value == 1
-    table = trtint8.calibrate(model, networks.normal(12), progress=False)
+    assert trtint8.validate(model, networks.normal(5), reference=model).measures[0].value == 1
+    table = trtint8.calibrate(model, networks.normal(12))
     quantized = trtint8.quantize(model, table)
-    found = trtint8.validate(quantized, networks.normal(5, seed=1), reference=model, progress=False)
+    found = trtint8.validate(quantized, networks.normal(5, seed=1), reference=model)
     assert [measure.name for measure in found.measures] == ["pixels"]
     assert [output.name for output in found.outputs] == ["first_out"] and found.outputs[0].sqnr_db > 30
 
@@ -277,7 +276,7 @@ def test_detections_are_read_alike_whatever_a_single_image_shows(layout, metrics
     pytest.importorskip("faster_coco_eval", reason="faster-coco-eval is not installed")
     model, rows, labels = layout()
     found = trtint8.validate(
-        model, {"x": rows, "labels": labels}, reference=model, metrics=metrics, batch_size=1, progress=False
+        model, {"x": rows, "labels": labels}, reference=model, metrics=metrics, batch_size=1
     )
     assert [measure.value for measure in found.measures] == [pytest.approx(1.0)] * 2
 
@@ -289,7 +288,7 @@ def test_samples_that_are_not_finite_are_named_by_their_file(tmp_path, batch_siz
     with pytest.raises(
         CalibrationDataError, match=r"4 values that are NaN .* the first in '.*2\.npy'; remove"
     ):
-        trtint8.validate(scaled(0.5), tmp_path, reference=scaled(1.0), batch_size=batch_size, progress=False)
+        validated(scaled(0.5), tmp_path, batch_size=batch_size)
 
 
 @pytest.mark.parametrize("labels", [np.arange(4), None])
@@ -304,7 +303,5 @@ def test_every_sample_is_read_once(labels, tmp_path, monkeypatch):
         return read(folder, batch)
 
     monkeypatch.setattr(Files, "read", recorded)
-    trtint8.validate(
-        scaled(0.5), tmp_path, reference=scaled(1.0), labels=labels, batch_size=2, progress=False
-    )
+    validated(scaled(0.5), tmp_path, labels=labels, batch_size=2)
     assert known == list(range(len(DATA)))

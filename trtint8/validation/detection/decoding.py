@@ -168,34 +168,27 @@ _CONDITIONAL = 0.05
 _LOOKED_AT = 2000
 
 
-class GridRows(Enum):
-    """What follows centre and size in the rows of a grid."""
-
-    SCORES = "scores"
-    OBJECTNESS_AND_SCORES = "objectness and scores"
-
-
 @dataclass(frozen=True)
 class Grid:
     """How an output of three axes holds the boxes of a grid.
 
     Attributes:
-        rows: What follows the centre and the size of a box.
-        scores: How many scores that is, the one of there being an object included. Coefficients of masks and
-            keypoints, which may come after them, are left aside.
+        scores: How many scores follow the centre and the size of a box, the one of there being an object
+            included. Coefficients of masks and keypoints, which may come after them, are left aside.
+        objectness: Whether the first of them is that of there being an object.
         boxes_last: Whether boxes lie along the last axis; else along the one before.
         in_pixels: Whether sizes are larger than those of shares, as hardly any other output has them.
     """
 
-    rows: GridRows
     scores: int
+    objectness: bool = False
     boxes_last: bool = False
     in_pixels: bool = field(default=True, compare=False)
 
     @property
     def classes(self) -> int:
         """How many classes boxes may have."""
-        return self.scores - (self.rows is GridRows.OBJECTNESS_AND_SCORES)
+        return self.scores - self.objectness
 
     def detections(self, image: Array) -> Detections:
         """What non-maximum suppression leaves of an image's boxes, each with the class of its largest score.
@@ -205,7 +198,7 @@ class Grid:
         """
         values = (image.T if self.boxes_last else image).astype(np.float64)
         scores = values[:, 4 : 4 + self.scores]
-        if self.rows is GridRows.OBJECTNESS_AND_SCORES:
+        if self.objectness:
             scores = scores[:, 1:] * scores[:, :1]
         corners = corners_of_centres(values[:, :4])
         best, classes = scores.max(axis=1), scores.argmax(axis=1)
@@ -229,9 +222,9 @@ def grid_of_classes(shape: Sequence[int | str | None], classes: int) -> Grid | N
     _, first, second = shape
     # No network has objectness with boxes along the last axis: one column more than scores is an angle.
     for columns, boxes, grid in (
-        (first, second, Grid(GridRows.SCORES, classes, boxes_last=True)),
-        (second, first, Grid(GridRows.SCORES, classes)),
-        (second, first, Grid(GridRows.OBJECTNESS_AND_SCORES, classes + 1)),
+        (first, second, Grid(classes, boxes_last=True)),
+        (second, first, Grid(classes)),
+        (second, first, Grid(classes + 1, objectness=True)),
     ):
         if columns == 4 + grid.scores and (not isinstance(boxes, int) or boxes > columns):
             return grid
@@ -282,15 +275,15 @@ def grid_of(array: Array, masks: int = 0) -> Grid | None:
         return None
     in_pixels = bool(sizes.max() > LONGEST_SHARE)
     if boxes_last:
-        return None if _ends_with_angle(scores) else Grid(GridRows.SCORES, count, boxes_last, in_pixels)
+        return None if _ends_with_angle(scores) else Grid(count, boxes_last=True, in_pixels=in_pixels)
     # Of boxes by their corners, the second corner is rarely the smaller one.
     if not (in_pixels and (sizes < centres).any(axis=-1).mean() > 0.5):
         return None
     if count == 1:
-        return Grid(GridRows.SCORES, count)
+        return Grid(count)
     always = (np.abs(scores[..., 0] - 1) <= _ROUNDING).all()
     conditional = np.median(scores[..., 1:].max(axis=-1)) > _CONDITIONAL
-    return Grid(GridRows.OBJECTNESS_AND_SCORES if always or conditional else GridRows.SCORES, count)
+    return Grid(count, objectness=bool(always or conditional))
 
 
 def _count_scores(columns: Array, masks: int) -> int:

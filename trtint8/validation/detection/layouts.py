@@ -27,7 +27,6 @@ from trtint8.validation.detection.decoding import (
     MOST_LEFT,
     Activation,
     Grid,
-    GridRows,
     RowOrder,
     corners_of_centres,
     holds_rows,
@@ -127,7 +126,7 @@ def _rows(name: str, order: RowOrder, columns: str, *, centres: bool = False) ->
     return Layout(name, f"rows of {columns}, boxes by {_corners_or_centres(centres)}", reading)
 
 
-def _grid(rows: GridRows, name: str, columns: str) -> Layout:
+def _grid(objectness: bool, name: str, columns: str) -> Layout:
     """Boxes of all positions of a grid in one output, beside which there are no others but maps."""
 
     def reading(form: BatchForm) -> Reading | None:
@@ -136,7 +135,7 @@ def _grid(rows: GridRows, name: str, columns: str) -> Layout:
             return None
         ((output, one),) = found
         seen = one.grid or _grid_by_shape(one, form)
-        if seen is None or not (grid := replace(seen, rows=rows)).classes:
+        if seen is None or not (grid := replace(seen, objectness=objectness)).classes:
             return None
         return Reading(lambda outputs: [grid.detections(image) for image in outputs[output]], grid.classes)
 
@@ -154,10 +153,10 @@ _ROWS = (
     ("rows-image-box-first", IMAGE_BOX_FIRST, "image, box, class and score"),
 )
 
-#: What follows a box of a grid, to the name of a layout and to words.
+#: Whether the rows of a grid have objectness, to the name of a layout and to words.
 _GRIDS = {
-    GridRows.SCORES: ("grid", "centre, size and scores"),
-    GridRows.OBJECTNESS_AND_SCORES: ("grid-objectness", "centre, size, objectness and scores"),
+    False: ("grid", "centre, size and scores"),
+    True: ("grid-objectness", "centre, size, objectness and scores"),
 }
 
 #: All layouts by their names.
@@ -168,7 +167,7 @@ LAYOUTS: Mapping[str, Layout] = {
         _rows(*_ROWS[0]),
         _rows(f"rows{_CENTRES}", *_ROWS[0][1:], centres=True),
         *(_rows(*row) for row in _ROWS[1:]),
-        *(_grid(rows, *words) for rows, words in _GRIDS.items()),
+        *(_grid(objectness, *words) for objectness, words in _GRIDS.items()),
     )
 }
 
@@ -243,7 +242,7 @@ def reading_of(form: BatchForm, name: str | None = None) -> Reading:
 def _suggested_grid(forms: Mapping[str, ArrayForm]) -> str | None:
     """The layout of a grid of boxes; None where no output holds one, or there are others beside it."""
     found = [one.grid for one in forms.values() if len(one.shape) < 4]
-    return _GRIDS[found[0].rows][0] if len(found) == 1 and found[0] else None
+    return _GRIDS[found[0].objectness][0] if len(found) == 1 and found[0] else None
 
 
 def _suggested_rows(form: BatchForm) -> str | None:
@@ -277,7 +276,7 @@ def _grid_by_shape(one: ArrayForm, form: BatchForm) -> Grid | None:
     maps = [other.shape[1] for other in form.outputs.values() if other.is_float and len(other.shape) == 4]
     fewer = min(one.shape[1:])
     scores = fewer - 4 - (maps[0] if len(maps) == 1 else 0)
-    return Grid(GridRows.SCORES, scores, one.shape[1] == fewer) if scores > 0 else None
+    return Grid(scores, boxes_last=one.shape[1] == fewer) if scores > 0 else None
 
 
 def _is_count(form: ArrayForm, images: int) -> bool:
@@ -308,7 +307,7 @@ def _roles(forms: Mapping[str, ArrayForm], boxes: str) -> dict[str, str] | None:
     count = [
         name
         for name, one in forms.items()
-        if one.is_integer and len(lead) == 2 and one.shape in ((lead[0],), (lead[0], 1)) and one.shape != lead
+        if len(lead) == 2 and _is_count(one, lead[0]) and one.shape != lead
     ]
     counted = {"count": count[0]} if count else {}
     if len(flat) == 2:

@@ -2,14 +2,14 @@
 
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
+import trtint8
 from calibrators.errors import CalibrationDataError
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import parsed
 from trtint8.cli.main import main
 from trtint8.validation.batch import Batch, BatchForm
 from trtint8.validation.detection.agreement import (
@@ -56,6 +56,10 @@ def test_the_order_of_equal_scores_and_of_equal_overlaps_has_no_effect():
     assert match_detections(found, others, 0.5) == match_detections(found, others[::-1], 0.5) == 1
 
 
+#: Of two images.
+FOUND = np.stack([table((A, 0, 0.9), (B, 0, 0.4)), table((A, 0, 0.9), (B, 0, 0.2))])
+
+
 def decode(outputs):
     return [(image[:, :4], image[:, 5], image[:, 4]) for image in outputs["y"]]
 
@@ -70,14 +74,13 @@ def measured(metric, found, wanted, labels=None):
 
 
 def test_the_value_is_twice_the_matches_by_all_detections():
-    found = np.stack([table((A, 0, 0.9), (B, 0, 0.4)), table((A, 0, 0.9), (B, 0, 0.2))])
     wanted = np.stack([table((B, 0, 0.9), (A, 0, 0.4)), table((A, 0, 0.9), (FAR, 0, 0.8))])
-    measurand, meter = measured(DetectionAgreement(decode), found, wanted)
+    measurand, meter = measured(DetectionAgreement(decode), FOUND, wanted)
     assert (measurand.name, measurand.relative, measurand.perfect) == ("detections", True, 1.0)
     assert meter.value() == pytest.approx(2 * 3 / (3 + 4))  # a score of 0.2 is too low
-    _, strict = measured(DetectionAgreement(decode, score=0.5), found, wanted)
+    _, strict = measured(DetectionAgreement(decode, score=0.5), FOUND, wanted)
     assert strict.value() == pytest.approx(2 * 1 / (2 + 3))
-    _, none = measured(DetectionAgreement(decode, score=0.95), found, found)
+    _, none = measured(DetectionAgreement(decode, score=0.95), FOUND, FOUND)
     with pytest.warns(UserWarning, match=r"'detections'.*above 0.95"):
         assert math.isnan(none.value())  # which is neither good nor bad
 
@@ -95,14 +98,13 @@ def test_a_decoder_may_compute_in_place():
 
 
 def test_true_boxes_take_the_place_of_fp32():
-    found = np.stack([table((A, 0, 0.9), (B, 0, 0.4)), table((A, 0, 0.9), (B, 0, 0.2))])
     labels = np.full((2, 2, 5), -1.0, np.float32)
-    for without in (found[:, :0], found):
+    for without in (FOUND[:, :0], FOUND):
         _, meter = measured(DetectionAgreement(decode), without, without, labels)
         with pytest.raises(CalibrationDataError, match="'detections'"):
             meter.value()
     labels[0, 0], labels[0, 1], labels[1, 0] = [*A, 0], [*FAR, 0], [*A, 1]
-    measurand, meter = measured(DetectionAgreement(decode), found, found[:, :0], labels)
+    measurand, meter = measured(DetectionAgreement(decode), FOUND, FOUND[:, :0], labels)
     title = "detections that are true (F1)"
     assert (measurand.relative, measurand.perfect, measurand.title) == (False, None, title)
     # Of three detections one is true; of three boxes one is found, because the last has another class.
@@ -120,13 +122,18 @@ def test_true_boxes_take_the_place_of_fp32():
             box_precision("map", BatchForm.of(outputs, other, 2))
 
 
+def batch_of(outputs, labels=None, reference=None):
+    """A batch of one image."""
+    return Batch({}, outputs, outputs if reference is None else reference, labels, 1)
+
+
 def test_outputs_that_are_boxes_scores_and_classes_need_no_decoder():
     outputs = {
         "boxes": np.array([[A, B]], float),
         "scores": np.array([[0.9, 0.8]]),
         "labels": np.array([[0, 1]]),
     }
-    batch = Batch({}, outputs, {name: array[:, ::-1] for name, array in outputs.items()}, None, 1)
+    batch = batch_of(outputs, reference={name: array[:, ::-1] for name, array in outputs.items()})
     measurand = DetectionAgreement().measurand(BatchForm.of(batch.reference, None, 1))
     assert measurand.measure(batch).value() == 1.0
 
@@ -139,7 +146,7 @@ def test_mistakes():
             DetectionAgreement(decode, iou=value)
     assert DetectionAgreement(decode, iou=np.float32(0.75)).iou == 0.75
     metric = DetectionAgreement(lambda outputs: [([A], [0.5, 0.6], [0])])
-    batch = Batch({}, {"y": np.zeros(1)}, {"y": np.zeros(1)}, None, 1)
+    batch = batch_of({"y": np.zeros(1)})
     with pytest.raises(CalibrationDataError, match=r"image 0.*have 1.*1"):
         metric.measurand(BatchForm.of(batch.reference, None, 1)).measure(batch)
 
@@ -150,15 +157,15 @@ def test_a_class_that_the_network_does_not_know_is_refused():
     labels = np.array([[[*A, 2], [*B, 3]]], np.float32)
     form = BatchForm.of(outputs, labels, 1)
     for measurand in (DetectionAgreement().measurand(form), box_precision("map50", form)):
-        assert measurand.measure(Batch({}, outputs, outputs, labels[:, :1], 1)).value() == 0
+        assert measurand.measure(batch_of(outputs, labels[:, :1])).value() == 0
         with pytest.raises(CalibrationDataError, match=r"class 3.*3"):
-            measurand.measure(Batch({}, outputs, outputs, labels, 1))
+            measurand.measure(batch_of(outputs, labels))
         # Also before anything is run, where labels of another kind are left to what runs.
         for other in (labels[:, :1], labels[0], None):
-            measurand.check_labels(Batch({}, {}, {}, other, 1), form)
+            measurand.check_labels(batch_of({}, other), form)
         with pytest.raises(CalibrationDataError, match=r"class 3.*3"):
-            measurand.check_labels(Batch({}, {}, {}, labels, 1), form)
-    DetectionAgreement(len).measurand(form).check_labels(Batch({}, {}, {}, labels, 1), form)  # by own rules
+            measurand.check_labels(batch_of({}, labels), form)
+    DetectionAgreement(len).measurand(form).check_labels(batch_of({}, labels), form)  # by own rules
     assert reading_of(BatchForm.of({"y": np.zeros((1, 3, 6), np.float32)}, labels, 1)).classes is None
 
 
@@ -170,9 +177,9 @@ def test_the_classes_of_a_network_with_a_background_count_from_0():
     labels = np.array([[[*A, 0], [*B, 1]]], np.float32)
     form = BatchForm.of(outputs, labels, 1)
     for measurand in (DetectionAgreement().measurand(form), box_precision("map50", form)):
-        assert measurand.measure(Batch({}, outputs, outputs, labels, 1)).value() == pytest.approx(1)
+        assert measurand.measure(batch_of(outputs, labels)).value() == pytest.approx(1)
         with pytest.raises(CalibrationDataError, match=r"class 2.*2.*0"):
-            measurand.measure(Batch({}, outputs, outputs, labels + np.eye(5)[4], 1))
+            measurand.measure(batch_of(outputs, labels + np.eye(5)[4]))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +213,7 @@ def test_precision_over_batches():
     meter = measurand.start()
     for row in range(2):
         outputs = {"y": found[row : row + 1]}
-        meter.merge(measurand.measure(Batch({}, outputs, outputs, labels[row : row + 1], 1)))
+        meter.merge(measurand.measure(batch_of(outputs, labels[row : row + 1])))
     # Precisions 1, 1/2, 2/3 at recalls 1/2, 1/2, 1.
     assert meter.value() == pytest.approx((51 + 50 * 2 / 3) / 101)
     assert meter.against(meter, "FP32") is None
@@ -216,16 +223,17 @@ def detector():
     """Finds bright squares of 3 x 3 pixels in images of 8 x 8, as a YOLO network gives them: (n, 5, 64)."""
     rows, columns = np.divmod(np.arange(64), 8)
     grid = np.stack([columns + 0.5, rows + 0.5, np.full(64, 3), np.full(64, 3)]).astype(np.float32)
-    g = Shaped(quantized=False)
-    kernel = g.constant(np.full((1, 3, 3, 3), 1 / 27, np.float32))
-    above = g.op(
-        "Sub", [g.op("Conv", ["images", kernel], "mean", pads=[1] * 4), g.constant(np.float32(0.9))], "above"
+    return parsed(
+        "float[n, 3, 8, 8] images",
+        "float[n, 5, 64] output0",
+        "mean = Conv <pads = [1, 1, 1, 1]> (images, kernel) above = Sub (mean, limit) "
+        "steep = Mul (above, forty) score = Sigmoid (steep) scores = Reshape (score, shape) "
+        "zeros = Mul (scores, zero) boxes = Add (zeros, grid) output0 = Concat <axis = 1> (boxes, scores)",
+        kernel=np.full((1, 3, 3, 3), 1 / 27, np.float32),
+        grid=grid[None],
+        shape=np.array([-1, 1, 64]),
+        **{"limit": np.float32(0.9), "forty": np.float32(40), "zero": np.float32(0)},
     )
-    score = g.op("Sigmoid", [g.op("Mul", [above, g.constant(np.float32(40))], "steep")], "score")
-    scores = g.op("Reshape", [score, g.constant(np.array([-1, 1, 64]))], "scores")
-    zeros = g.op("Mul", [scores, g.constant(np.float32(0))], "zeros")
-    boxes = g.op("Add", [zeros, g.constant(grid[None])], "boxes")
-    return g.model({"images": ["n", 3, 8, 8]}, g.op("Concat", [boxes, scores], "output0", axis=1))
 
 
 @pytest.fixture
@@ -247,49 +255,30 @@ def folder(tmp_path, monkeypatch):
 
 def test_a_detector_on_the_command_line(folder, capsys):
     pytest.importorskip("faster_coco_eval")
-    letterbox = ["--letterbox", "8"]
-    assert main(["calibrate", "detector.onnx", "set/images", "-o", "table.json", *letterbox]) == 0
-    assert main(["quantize", "detector.onnx", "table.json", "-o", "int8.onnx"]) == 0
-    capsys.readouterr()
-    metrics = ["--metric", "detections", "--metric", "map50", "--metric", "map"]
-    validate = ["validate", "int8.onnx", "set", "--reference", "detector.onnx", *letterbox]
-    assert main([*validate, *metrics, "--json"]) == 0
-    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)["measures"]}
+
+    def ran(line, status=0):
+        assert main(f"{line} --letterbox 8".split()) == status
+        return capsys.readouterr()
+
+    def printed(more):
+        found = json.loads(ran(f"{validate} --json {more}").out)
+        return found["chosen"], {one["name"]: one for one in found["measures"]}
+
+    validate = "validate int8.onnx set --reference detector.onnx"
+    ran("calibrate detector.onnx set/images -o table.json")
+    trtint8.write_quantized("detector.onnx", "table.json", "int8.onnx")
+    _, found = printed("--metric detections --metric map50 --metric map")
     # Three of four squares are where the truth has them. All have the same score, the first wrong one last.
     assert found["detections"]["reference"] == pytest.approx(2 * 3 / (4 + 4))
     assert found["map50"]["reference"] == pytest.approx(76 / 101)
     assert found["map"]["reference"] == pytest.approx(76 / 101)
     assert found["detections"]["value"] == pytest.approx(2 * 3 / (4 + 4))
-    assert main([*validate, "--json"]) == 0
-    usual = json.loads(capsys.readouterr().out)
-    assert [one["name"] for one in usual["measures"]] == ["map", "map50"]
-    assert usual["measures"][1] == found["map50"]
-    assert "chose map, map50, SQNR, cosine" in usual["chosen"] and "'map:grid'" in usual["chosen"]
+    chosen, usual = printed("")
+    assert list(usual) == ["map", "map50"] and usual["map50"] == found["map50"]
+    assert "chose map, map50, SQNR, cosine" in chosen and "'map:grid'" in chosen
     # A layout that is named is not mentioned, and gives the same figures.
-    assert main([*validate, "--metric", "map50:grid", "--metric", "detections:grid", "--json"]) == 0
-    named = json.loads(capsys.readouterr().out)
-    assert named["chosen"] is None
-    assert {one["name"]: one for one in named["measures"]} == {
-        name: found[name] for name in ("map50", "detections")
-    }
-    assert main([*validate, "--metric", "detections"]) == 0
-    assert "'detections:grid'" in capsys.readouterr().out.replace("\n", " ")
+    chosen, named = printed("--metric map50:grid --metric detections:grid")
+    assert chosen is None and named == {name: found[name] for name in ("map50", "detections")}
+    assert "'detections:grid'" in ran(f"{validate} --metric detections").out.replace("\n", " ")
     for name in ("boxes", "gird"):
-        assert main([*validate, "--metric", f"detections:{name}"]) == 2
-        assert f"'{name}'" in capsys.readouterr().err
-
-
-def test_a_budget_that_nothing_is_shown_of_is_not_kept(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    onnx.save(detector(), "detector.onnx")
-    np.savez("dark.npz", images=np.zeros((4, 3, 8, 8), np.float32))
-    one = ["validate", "detector.onnx", "dark.npz", "--reference", "detector.onnx", "--metric", "detections"]
-    for limit in (["--max-drop", "1"], ["--min", "50"]):
-        assert main([*one, *limit, "--json"]) == 1
-        judgement = json.loads(capsys.readouterr().out)["judgement"]
-        assert (judgement["fits"], judgement["value"], judgement["drop"]) == (False, None, None)
-    assert main([*one, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["measures"][0]["value"] is None
-    tune = ["tune", "detector.onnx", "dark.npz", "dark.npz", "--metric", "detections", "-o", "o.onnx"]
-    assert main(tune) == 2
-    assert "'detections'" in capsys.readouterr().err and not Path("o.onnx").exists()
+        assert f"'{name}'" in ran(f"{validate} --metric detections:{name}", 2).err

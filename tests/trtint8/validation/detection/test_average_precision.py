@@ -28,70 +28,59 @@ def score():
     return score
 
 
-BOX = [0.25, 0.25, 0.5, 0.5]
+BOX, LOW, LOWER = [0.25, 0.25, 0.5, 0.5], [0, 0, 10, 6], [0, 0, 10, 8.2]
+
+
+def found(*boxes, classes=None, best=0.9):
+    """Detections in falling order of their scores, of class 0 unless told otherwise."""
+    return Detections(boxes, best - np.arange(len(boxes)) / 10, classes or [0] * len(boxes))
+
+
+def true(*boxes, classes=None):
+    return Truth(boxes, classes or [0] * len(boxes))
+
+
+ONE, TWO, HALF = [true(SQUARE)], [true(SQUARE, OTHER)], {"iou": 0.5}
 
 
 @pytest.mark.parametrize(
-    ("found", "truth", "options", "wanted"),
+    ("images", "truth", "options", "wanted"),
     [
-        ([([SQUARE, OTHER], [0.9, 0.8], [0, 1])], [([SQUARE, OTHER], [0, 1])], {}, 1),
+        ([found(SQUARE, OTHER, classes=[0, 1])], [true(SQUARE, OTHER, classes=[0, 1])], {}, 1),
         # Precisions 1, 1/2, 2/3 at recalls 1/2, 1/2, 1: 51 recalls up to 0.5 have 1, the other 50 have 2/3.
-        (
-            [([SQUARE, FAR, OTHER], [0.9, 0.8, 0.7], [0] * 3)],
-            [([SQUARE, OTHER], [0, 0])],
-            {"iou": 0.5},
-            TWO_OF_THREE,
-        ),
+        ([found(SQUARE, FAR, OTHER)], TWO, HALF, TWO_OF_THREE),
         # The second box on an object is false.
-        (
-            [([SQUARE, SQUARE, OTHER], [0.9, 0.8, 0.7], [0] * 3)],
-            [([SQUARE, OTHER], [0, 0])],
-            {"iou": 0.5},
-            TWO_OF_THREE,
-        ),
+        ([found(SQUARE, SQUARE, OTHER)], TWO, HALF, TWO_OF_THREE),
         # By score, whatever the image: right (image 1), false (image 0), right (image 0).
-        (
-            [([FAR, SQUARE], [0.6, 0.5], [0, 0]), ([SQUARE], [0.9], [0])],
-            [([SQUARE], [0])] * 2,
-            {"iou": 0.5},
-            TWO_OF_THREE,
-        ),
-        ([([FAR, SQUARE], [0.9, 0.8], [0, 0])], [([SQUARE], [0])], {"iou": 0.5}, 0.5),
+        ([found(FAR, SQUARE, best=0.6), found(SQUARE)], ONE * 2, HALF, TWO_OF_THREE),
+        ([found(FAR, SQUARE)], ONE, HALF, 0.5),
         # An object that is not found: recall ends at 1/2.
-        ([([SQUARE], [0.9], [0]), NOTHING], [([SQUARE], [0])] * 2, {"iou": 0.5}, 51 / 101),
+        ([found(SQUARE), NOTHING], ONE * 2, HALF, 51 / 101),
         # Classes count alike however many boxes they have, and one that is nowhere does not count.
-        (
-            [([SQUARE, OTHER], [0.9, 0.8], [0, 0]), NOTHING],
-            [([SQUARE, OTHER], [0, 0]), ([SQUARE], [7])],
-            {},
-            0.5,
-        ),
-        ([([SQUARE, FAR], [0.9, 0.8], [0, 3])], [([SQUARE], [0])], {}, 1),
+        ([found(SQUARE, OTHER), NOTHING], [*TWO, true(SQUARE, classes=[7])], {}, 0.5),
+        ([found(SQUARE, FAR, classes=[0, 3])], ONE, {}, 1),
         # Intersection over union 0.6, and 0.82: thresholds 0.50 to 0.80.
-        ([([[0, 0, 10, 6]], [0.9], [0])], [([SQUARE], [0])], {"iou": (0.5, 0.55, 0.65)}, 2 / 3),
-        ([([[0, 0, 10, 6]], [0.9], [0])], [([SQUARE], [0])], {"iou": 0.7}, 0),
-        ([([[0, 0, 10, 8.2]], [0.9], [0])], [([SQUARE], [0])], {}, 0.7),
-        ([([BOX], [0.9], [0])], [([BOX], [0])], {}, 1),
-        ([NOTHING], [([SQUARE], [0])], {}, 0),
+        ([found(LOW)], ONE, {"iou": (0.5, 0.55, 0.65)}, 2 / 3),
+        ([found(LOW)], ONE, {"iou": 0.7}, 0),
+        ([found(LOWER)], ONE, {}, 0.7),
+        ([found(BOX)], [true(BOX)], {}, 1),
+        ([NOTHING], ONE, {}, 0),
     ],
 )
-def test_precision_at_each_recall(score, found, truth, options, wanted):
-    assert score(
-        [Detections(*one) for one in found], [Truth(*one) for one in truth], **options
-    ) == pytest.approx(wanted)
+def test_precision_at_each_recall(score, images, truth, options, wanted):
+    assert score(images, truth, **options) == pytest.approx(wanted)
 
 
 def test_what_cannot_be_scored(score):
-    for found, truth, value in (
-        ([NOTHING, NOTHING], [Truth([SQUARE], [0])], "1 image"),
-        ([NOTHING], [Truth([], []), Truth([SQUARE], [0])], "no boxes"),  # none in the image that there is
-        ([Detections([SQUARE, OTHER], [0.9], [0])], [Truth([SQUARE], [0])], "2, 1, 1"),
+    for images, truth, value in (
+        ([NOTHING, NOTHING], ONE, "1 image"),
+        ([NOTHING], [true(), *ONE], "no boxes"),  # none in the image that there is
+        ([Detections([SQUARE, OTHER], [0.9], [0])], ONE, "2, 1, 1"),
     ):
         with pytest.raises(CalibrationDataError, match=value):
-            score(found, truth)
-    truth = [Truth([SQUARE], [0])]
-    assert MeanAveragePrecision(lambda outputs: [], truth).name == "mAP@0.50:0.95"
-    assert MeanAveragePrecision(lambda outputs: [], truth, iou=0.75).name == "mAP@0.75"
+            score(images, truth)
+    assert MeanAveragePrecision(lambda outputs: [], ONE).name == "mAP@0.50:0.95"
+    assert MeanAveragePrecision(lambda outputs: [], ONE, iou=0.75).name == "mAP@0.75"
 
 
 @pytest.mark.parametrize(
@@ -124,7 +113,6 @@ def test_a_detector_is_validated(score):
         reference=boxes_times(1.0),
         metrics=["max_error", MeanAveragePrecision(decode, [([box], [0]) for box in boxes], iou=0.5)],
         batch_size=2,
-        progress=False,
     )
     (measure,) = result.measures
     # [0, 13]^2 holds [0, 10]^2 with 100 / 169 = 0.59; [26, 39]^2 and [20, 30]^2 share 16 of 253. Of equal

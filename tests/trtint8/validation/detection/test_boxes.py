@@ -144,5 +144,4 @@ def test_a_decoder_that_leaves_out_images_without_detections_is_refused(metric, 
             reference=boxes_times(1.0),
             labels=labels,
             metrics=[metric(decode, *arguments)],
-            progress=False,
         )

@@ -13,7 +13,6 @@ from trtint8.validation.detection.decoding import (
     IMAGE_CLASS_FIRST,
     Activation,
     Grid,
-    GridRows,
     activation_of,
     grid_of,
     row_order,
@@ -166,6 +165,9 @@ def grid(count, classes, first=None):
     return array[None].astype(np.float32)
 
 
+PLAIN = grid(6300, 3)
+
+
 def read(outputs):
     (image,) = reading_of(BatchForm.of(outputs, None, 1)).read(outputs)
     kept = image.scores > 0.3
@@ -177,11 +179,11 @@ def read(outputs):
 
 
 @pytest.mark.parametrize("count", [200, 6300])
-@pytest.mark.parametrize(("first", "rows"), [(None, GridRows.SCORES), (1e-4, GridRows.OBJECTNESS_AND_SCORES)])
+@pytest.mark.parametrize("first", [None, 1e-4])
 @pytest.mark.parametrize("classes", [3, 80])
-def test_the_rows_of_yolo_networks(count, first, rows, classes):
+def test_the_rows_of_yolo_networks(count, first, classes):
     output = grid(count, classes, first)
-    assert grid_of(output).rows is rows
+    assert grid_of(output).objectness is (first is not None)
     assert read({"output0": output}) == (CORNERS, [0.9, 0.7], [2, 0])
 
 
@@ -189,7 +191,7 @@ def test_the_rows_of_yolo_networks(count, first, rows, classes):
 def test_one_class_with_objectness(certain):
     plain = grid(6300 if certain else 2100, 1)
     output = np.concatenate([plain, np.full_like(plain[..., :1], certain)], axis=-1) if certain else plain
-    assert grid_of(output).rows is (GridRows.OBJECTNESS_AND_SCORES if certain else GridRows.SCORES)
+    assert grid_of(output).objectness is (certain is not None)
     found, scores, classes = read({"output": output})
     assert found == CORNERS and classes == [0, 0]
     assert scores == pytest.approx([0.9 * (certain or 1), 0.7 * (certain or 1)], abs=1e-3)
@@ -198,14 +200,13 @@ def test_one_class_with_objectness(certain):
 def test_further_outputs_of_the_levels_are_left_aside():
     levels = {f"level{size}": np.zeros((1, 3, size, size, 8), np.float32) for size in (40, 20)}
     assert read({"output": grid(6300, 3, 1e-4), **levels}) == (CORNERS, [0.9, 0.7], [2, 0])
-    output = columns_of(grid(6300, 3))
-    assert grid_of(output) == Grid(GridRows.SCORES, 3, boxes_last=True)
+    output = columns_of(PLAIN)
+    assert grid_of(output) == Grid(3, boxes_last=True)
     levels = {f"level{size}": np.zeros((1, 144, size, size), np.float32) for size in (40, 20)}
     assert read({"output0": output, **levels}) == (CORNERS, [0.9, 0.7], [2, 0])
     # YOLOv6 has a score of 1 for there being an object, and classes that say whether there is one.
-    plain = grid(6300, 3)
-    output = np.concatenate([plain[..., :4], np.ones_like(plain[..., :1]), plain[..., 4:]], axis=-1)
-    assert grid_of(output).rows is GridRows.OBJECTNESS_AND_SCORES
+    output = np.concatenate([PLAIN[..., :4], np.ones_like(PLAIN[..., :1]), PLAIN[..., 4:]], axis=-1)
+    assert grid_of(output).objectness
     assert read({"outputs": output}) == (CORNERS, [0.9, 0.7], [2, 0])
 
 
@@ -243,7 +244,7 @@ def test_coefficients_of_masks_and_keypoints_are_no_scores(first, further, class
     for one in (output, columns_of(output)) if first is None else (output,):
         assert read({"output0": one, **masks}) == (CORNERS, [0.9, 0.7], found)
     if first is None:
-        expected = Grid(GridRows.SCORES, classes, boxes_last=True)
+        expected = Grid(classes, boxes_last=True)
         assert grid_of(columns_of(output), masks=32 if masks else 0) == expected
 
 
@@ -265,13 +266,13 @@ def _picked():
     [
         _corners(),
         _picked(),
-        grid(6300, 3) + np.float32([0, 0, 0, 0, 2, 0, 0]),  # no scores
-        grid(6300, 3) / np.float32([320, 320, 320, 320, 1, 1, 1]),  # shares of the image, as of tokens
-        grid(6300, 3) * np.float32([1, 1, -1, 1, 1, 1, 1]),  # no sizes
-        grid(6300, 3)[..., :4],
-        grid(6300, 3)[0],
-        with_angles(grid(6300, 3)),
-        grid(6300, 3).astype(np.int64),
+        PLAIN + np.float32([0, 0, 0, 0, 2, 0, 0]),  # no scores
+        PLAIN / np.float32([320, 320, 320, 320, 1, 1, 1]),  # shares of the image, as of tokens
+        PLAIN * np.float32([1, 1, -1, 1, 1, 1, 1]),  # no sizes
+        PLAIN[..., :4],
+        PLAIN[0],
+        with_angles(PLAIN),
+        PLAIN.astype(np.int64),
     ],
 )
 def test_what_is_no_grid_of_rows(output):

@@ -22,6 +22,10 @@ SCORES = np.array([[0.9, 0.5, 0.1], [0.8, 0.4, 0.2]], np.float32)
 CLASSES = np.array([[1, 0, 2], [2, 2, 1]])
 
 
+def beside(scores, boxes=BOXES[:1]):
+    return {"boxes": boxes, "scores": scores}
+
+
 def read(outputs, rows=2, layout=None):
     found = reading_of(BatchForm.of(outputs, None, rows), layout).read(outputs)
     return [tuple(np.asarray(part).tolist() for part in image) for image in found]
@@ -37,13 +41,9 @@ np.put_along_axis(OF_CLASSES, CLASSES[..., None], SCORES[..., None], axis=2)
 @pytest.mark.parametrize(
     "outputs",
     [
-        {"boxes": BOXES, "scores": SCORES, "labels": CLASSES},
         {"labels": CLASSES.astype(np.float32), "scores": SCORES, "boxes": BOXES},
         {"b": BOXES, "s": SCORES, "c": CLASSES.astype(np.float32)},
-        {"y": np.concatenate([BOXES, SCORES[..., None], CLASSES[..., None]], axis=2).astype(np.float32)},
-        {"boxes": CENTRES, "scores": SCORES, "labels": CLASSES},
-        {"y": np.concatenate([CENTRES, SCORES[..., None], CLASSES[..., None]], axis=2).astype(np.float32)},
-        {"boxes": BOXES, "scores": OF_CLASSES},
+        beside(OF_CLASSES, BOXES),
     ],
 )
 def test_boxes_scores_and_classes(outputs):
@@ -56,7 +56,7 @@ def test_some_boxes_a_single_class_and_a_single_image():
         (BOXES[0, :2].tolist(), SCORES[0, :2].tolist(), [1, 0]),
         ([], [], []),
     ]
-    assert read({"boxes": BOXES, "scores": SCORES})[1] == (BOXES[1].tolist(), SCORES[1].tolist(), [0, 0, 0])
+    assert read(beside(SCORES, BOXES))[1] == (BOXES[1].tolist(), SCORES[1].tolist(), [0, 0, 0])
     one = {"boxes": BOXES[0], "scores": SCORES[0], "labels": CLASSES[0]}
     assert read(one, rows=1) == EXPECTED[:1]
 
@@ -76,25 +76,25 @@ SHARES = np.array([[[0.9, 0.08, 0.02], [0.2, 0.1, 0.7], [0.5, 0.4, 0.1]]], np.fl
 
 def test_the_background_is_no_class():
     """Also where it is the largest, as the last class of DETR: thresholds of scores leave such boxes out."""
-    (image,) = read({"boxes": BOXES[:1], "scores": SHARES}, rows=1)
+    (image,) = read(beside(SHARES), rows=1)
     assert image[1] == pytest.approx([0.08, 0.7, 0.4]) and image[2] == [0, 1, 0]
-    (image,) = read({"boxes": BOXES[:1], "scores": SHARES / 2}, rows=1)
+    (image,) = read(beside(SHARES / 2), rows=1)
     assert image[1] == pytest.approx([0.45, 0.35, 0.25]) and image[2] == [0, 2, 0]
     # The reference decides: rounding moves the sums of an INT8 model's shares away from 1.
-    reader = reading_of(BatchForm.of({"boxes": BOXES[:1], "scores": SHARES}, None, 1)).read
-    (image,) = reader({"boxes": BOXES[:1], "scores": SHARES * np.float32(0.9)})
+    reader = reading_of(BatchForm.of(beside(SHARES), None, 1)).read
+    (image,) = reader(beside(SHARES * np.float32(0.9)))
     assert image.scores.tolist() == pytest.approx([0.072, 0.63, 0.36]) and image.classes.tolist() == [0, 1, 0]
 
 
 @pytest.mark.parametrize(
     ("outputs", "classes"),
     [
-        ({"boxes": BOXES[:1], "scores": SHARES}, 2),
-        ({"boxes": BOXES[:1], "scores": SHARES / 2}, 3),
+        (beside(SHARES), 2),
+        (beside(SHARES / 2), 3),
         ({"boxes": BOXES[0], "scores": SHARES[0]}, 2),
-        ({"boxes": BOXES[:1], "scores": 9 * SHARES - 4}, 2),
-        ({"boxes": BOXES[:1], "scores": SHARES - 3}, 3),
-        ({"boxes": BOXES, "scores": SCORES}, None),
+        (beside(9 * SHARES - 4), 2),
+        (beside(SHARES - 3), 3),
+        (beside(SCORES, BOXES), None),
         ({"boxes": BOXES, "scores": SCORES, "labels": CLASSES}, None),
         ({"output0": np.zeros((1, 4 + 3, 50), np.float32)}, 3),
     ],
@@ -155,7 +155,7 @@ OBJECTS = np.concatenate([GRID[:, :4], np.ones((2, 1, 23), np.float32), GRID[:, 
 
 OUTPUTS = {
     "boxes": {"boxes": BOXES, "scores": SCORES, "labels": CLASSES},
-    "boxes-background": {"boxes": BOXES, "scores": TABLE},
+    "boxes-background": beside(TABLE, BOXES),
     "boxes-sigmoid": {
         "boxes": BOXES,
         "scores": np.log(TABLE[..., 1:] + 1e-9) - np.log1p(1e-9 - TABLE[..., 1:]),
@@ -183,9 +183,12 @@ def test_a_grid_that_is_named(outputs, layout):
         assert scores == pytest.approx(expected[1]) and classes == expected[2]
 
 
-@pytest.mark.parametrize("layout", [name for name in OUTPUTS if not name.startswith("boxes-")])
+@pytest.mark.parametrize(
+    "layout", [name for name in OUTPUTS if name not in ("boxes-background", "boxes-sigmoid")]
+)
 def test_the_layout_that_is_suggested_has_the_name_by_which_it_is_asked_for(layout):
     assert suggested_layout(BatchForm.of(OUTPUTS[layout], None, 2)).name == layout
+    assert read(OUTPUTS[layout]) == EXPECTED
 
 
 def test_one_large_object_does_not_decide_where_the_layout_is_named():
@@ -203,7 +206,7 @@ _SIX_WIDE = {"rows", "rows-centre", "rows-class-first"}
 
 @pytest.mark.parametrize("activation", ["-sigmoid", "-softmax", "-softmax-background", "-background", ""])
 def test_how_many_classes_a_named_layout_has(activation):
-    form = BatchForm.of({"boxes": BOXES, "scores": TABLE}, None, 2)
+    form = BatchForm.of(beside(TABLE, BOXES), None, 2)
     assert reading_of(form, f"boxes{activation}").classes == (4 if activation in ("", "-sigmoid") else 3)
 
 
@@ -212,8 +215,8 @@ def test_how_many_classes_a_named_layout_has(activation):
     [
         ({"y": ROWS}, _SIX_WIDE),
         ({"y": IMAGE_ROWS}, {"rows-image-class-first", "rows-image-box-first"}),
-        ({"boxes": BOXES, "scores": SCORES}, {"boxes", "boxes-centre"}),
-        ({"boxes": BOXES, "scores": TABLE}, {name for name in LAYOUTS if name.startswith("boxes")}),
+        (beside(SCORES, BOXES), {"boxes", "boxes-centre"}),
+        (beside(TABLE, BOXES), {name for name in LAYOUTS if name.startswith("boxes")}),
         ({"y": np.zeros((2, 2000, 5), np.float32)}, {"grid"}),
         ({"y": np.zeros((2, 2000, 6), np.float32)}, {*_SIX_WIDE, "grid", "grid-objectness"}),
         ({"y": np.zeros((2, 6, 30), np.int64)}, set()),
@@ -309,8 +312,8 @@ def test_detections_are_measured_where_the_values_show_them(tmp_path, body, shap
         ten=np.float32(10), hundred=np.float32(100), s=np.array([0, 6, 64]),
     )  # fmt: skip
     images = np.random.default_rng(0).uniform(0.2, 1, (4, 3, 8, 8)).astype(np.float32)
-    table = trtint8.calibrate(model, images, method="minmax", progress=False)
+    table = trtint8.calibrate(model, images, method="minmax")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        accuracy = trtint8.validate(trtint8.quantize(model, table), images, reference=model, progress=False)
+        accuracy = trtint8.validate(trtint8.quantize(model, table), images, reference=model)
     assert ("detections" in [measure.name for measure in accuracy.measures]) == chosen
