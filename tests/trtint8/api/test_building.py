@@ -366,7 +366,7 @@ def deep(samples):
 @pytest.mark.parametrize(("samples", "profiles", "taken"), [(64, (), 64), ("N", (), 8), ("N", (4, 128), 128)])
 def test_what_to_expect_on_the_gpu_that_is_named(samples, profiles, taken, rtx, tmp_path, monkeypatch):
     del rtx
-    monkeypatch.setattr("trtint8.int8_engine.gpu_problem", lambda: "there is none")
+    monkeypatch.setattr("trtint8.tuning.measured.gpu_problem", lambda: "there is none")
     model, given = deep(samples), np.random.default_rng(0).standard_normal((64, 512)).astype(np.float32)
     built = trtint8.build_int8_engine(
         model,
@@ -405,7 +405,7 @@ def test_what_to_expect_on_the_gpu_that_is_named(samples, profiles, taken, rtx, 
 @pytest.mark.parametrize("change", [{"compute_capabilities": ()}, {"compute_capabilities": ["8.6", "8.9"]}])
 def test_nothing_is_expected_where_no_one_gpu_is_named(change, rtx, tmp_path, monkeypatch):
     del rtx
-    monkeypatch.setattr("trtint8.int8_engine.gpu_problem", lambda: "there is none")
+    monkeypatch.setattr("trtint8.tuning.measured.gpu_problem", lambda: "there is none")
     given = np.random.default_rng(0).standard_normal((8, 512)).astype(np.float32)
     options = {"target": "rtx", "keep_int8": ["*"], "progress": False}
     built = trtint8.build_int8_engine(deep("N"), given, tmp_path / "m.engine", **options, **change)
@@ -420,10 +420,10 @@ def test_an_engine_for_the_gpu_of_this_machine_is_timed_beside_fp16(rtx, tmp_pat
         timed.append([engine.report.weighted_summary(["first"]) for engine in engines])
         return [Timing(seconds, 0.9 * seconds, 1.1 * seconds) for seconds in (0.004, 0.002)]
 
-    monkeypatch.setattr("trtint8.int8_engine.measure_built", measure)
-    monkeypatch.setattr("trtint8.int8_engine.gpu_problem", lambda: None)
-    monkeypatch.setattr("trtint8.int8_engine.compute_capability", lambda _device: "8.9")
-    monkeypatch.setattr("trtint8.int8_engine.gpu_names", lambda: ["NVIDIA L4"])
+    monkeypatch.setattr("trtint8.tuning.measured.measure_built", measure)
+    monkeypatch.setattr("trtint8.tuning.measured.gpu_problem", lambda: None)
+    monkeypatch.setattr("trtint8.tuning.measured.compute_capability", lambda _device: "8.9")
+    monkeypatch.setattr("trtint8.tuning.measured.gpu_names", lambda: ["NVIDIA L4"])
     given = np.random.default_rng(0).standard_normal((8, 512)).astype(np.float32)
     options = {"target": "rtx", "keep_int8": ["*"], "progress": False, "compute_capabilities": ["8.9"]}
     expected = trtint8.build_int8_engine(deep("N"), given, tmp_path / "m.engine", **options).expected
@@ -461,10 +461,10 @@ def test_an_engine_that_is_slower_than_fp16_is_built_in_fp16(
     """It is slower only beyond the interval of its times."""
     del rtx
     times = [Timing(one, 0.8 * one, 1.2 * one) for one in (2e-3, seconds)]
-    monkeypatch.setattr("trtint8.int8_engine.measure_built", lambda *_: times)
-    monkeypatch.setattr("trtint8.int8_engine.gpu_problem", lambda: None)
-    monkeypatch.setattr("trtint8.int8_engine.compute_capability", lambda _device: "8.9")
-    monkeypatch.setattr("trtint8.int8_engine.gpu_names", lambda: ["NVIDIA L4"])
+    monkeypatch.setattr("trtint8.tuning.measured.measure_built", lambda *_: times)
+    monkeypatch.setattr("trtint8.tuning.measured.gpu_problem", lambda: None)
+    monkeypatch.setattr("trtint8.tuning.measured.compute_capability", lambda _device: "8.9")
+    monkeypatch.setattr("trtint8.tuning.measured.gpu_names", lambda: ["NVIDIA L4"])
     given = np.random.default_rng(0).standard_normal((8, 2048)).astype(np.float32)
     options = {"target": "rtx", "keep_int8": insisted, "progress": False, "compute_capabilities": ["8.9"]}
     with warnings.catch_warnings(record=True) as caught:
@@ -478,7 +478,7 @@ def test_an_engine_that_is_slower_than_fp16_is_built_in_fp16(
 
 def test_an_engine_that_is_estimated_to_be_slower_is_built_in_fp16(rtx, tmp_path, monkeypatch):
     del rtx
-    monkeypatch.setattr("trtint8.int8_engine.gpu_problem", lambda: "there is none")
+    monkeypatch.setattr("trtint8.tuning.measured.gpu_problem", lambda: "there is none")
     estimate = Estimator.estimate
 
     def pessimistic(self, precision, *arguments, **options):
@@ -501,7 +501,7 @@ def test_an_engine_that_is_estimated_to_be_slower_is_built_in_fp16(rtx, tmp_path
 def test_layers_are_placed_for_the_optimal_shapes(optimal, in_int8, rtx, tmp_path, monkeypatch):
     """Those are what the last line of a build is for, too."""
     del rtx
-    monkeypatch.setattr("trtint8.int8_engine.gpu_problem", lambda: "there is none")
+    monkeypatch.setattr("trtint8.tuning.measured.gpu_problem", lambda: "there is none")
     model = wide(256, 16384)
     given = np.random.default_rng(0).standard_normal((8, 256)).astype(np.float32)
     built = trtint8.build_int8_engine(
