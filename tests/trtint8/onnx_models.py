@@ -36,6 +36,12 @@ class Graph:
         self.nodes.append(helper.make_node(op_type, inputs, [f"{name}_out"], name=name, **attributes))
         return f"{name}_out"
 
+    def __getattr__(self, op_type):
+        """The node of an operator: ``g.Relu("relu", x)`` is ``g.op("Relu", [x], "relu")``."""
+        if not op_type[0].isupper():
+            raise AttributeError(op_type)
+        return lambda name, *inputs, **attributes: self.op(op_type, inputs, name, **attributes)
+
     def qdq(self, tensor, axis=None, channels=None, zero_point=0):
         if not self.quantized:
             return tensor

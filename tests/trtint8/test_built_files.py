@@ -43,8 +43,8 @@ DOUBLE = onnx.TensorProto.DOUBLE
 @pytest.mark.slow
 def test_types_are_those_of_the_engine_and_not_those_of_the_model(rtx, tmp_path):
     g = Graph()
-    product = g.op("MatMul", [g.op("Cast", ["x"], "single", to=1), g.weights(4, 8)], "product")
-    model = g.model({"x": ["N", 4]}, g.op("Cast", [product], "double", to=DOUBLE))
+    product = g.MatMul("product", g.Cast("single", "x", to=1), g.weights(4, 8))
+    model = g.model({"x": ["N", 4]}, g.Cast("double", product, to=DOUBLE))
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.elem_type = DOUBLE
     onnx.save(model, tmp_path / "m.onnx")
@@ -78,11 +78,11 @@ def test_whether_samples_may_be_joined_is_found_by_running_the_network(
 ):
     """Both leave two sizes open and call them alike; along axis 0 one has time, and the other its samples."""
     g = Graph()
-    first = "x" if over_time else g.op("Transpose", ["x"], "first", perm=[1, 0, 2])
-    hidden = g.op("GRU", [first, g.weights(1, 18, 8), g.weights(1, 18, 6)], "gru", hidden_size=6)
-    last = g.op("Squeeze", [hidden, g.constant(np.array([1]))], "last")
-    back = last if over_time else g.op("Transpose", [last], "back", perm=[1, 0, 2])
-    model = g.model({"x": ["one", "other", 8]}, g.op("MatMul", [back, g.weights(6, 5)], "y"))
+    first = "x" if over_time else g.Transpose("first", "x", perm=[1, 0, 2])
+    hidden = g.GRU("gru", first, g.weights(1, 18, 8), g.weights(1, 18, 6), hidden_size=6)
+    last = g.Squeeze("last", hidden, g.constant(np.array([1])))
+    back = last if over_time else g.Transpose("back", last, perm=[1, 0, 2])
+    model = g.model({"x": ["one", "other", 8]}, g.MatMul("y", back, g.weights(6, 5)))
     x = np.random.default_rng(0).standard_normal((9, 4, 8)).astype(np.float32)
     table = trtint8.calibrate(model, trtint8.BatchAxes({"x": x}, {"x": int(over_time)}), progress=False)
     built, calibration = (trtint8.quantize(model, table), None) if quantized else (model, table)
@@ -97,9 +97,7 @@ def test_whether_samples_may_be_joined_is_found_by_running_the_network(
 @pytest.mark.slow
 def test_files_of_samples_that_are_no_path_are_written_again(rtx, tmp_path):
     g = Graph()
-    onnx.save(
-        g.model({"x": ["N", 4]}, g.op("MatMul", ["x", g.weights(4, 8)], "product")), tmp_path / "m.onnx"
-    )
+    onnx.save(g.model({"x": ["N", 4]}, g.MatMul("product", "x", g.weights(4, 8))), tmp_path / "m.onnx")
     for samples in ("random:4", "random:8"):
         with pytest.warns(UserWarning, match=f"the calibration data is '{samples}'"):
             result = trtint8.build_int8_engine(

@@ -306,8 +306,8 @@ def test_bad_input_leaves_nothing_behind(split, tmp_path, change, error, words):
 def shifted():
     """A network of two layers, and samples of which a manual range cuts most off, so that outputs shift."""
     g = Shaped(quantized=False)
-    x = g.op("Relu", [g.op("Gemm", ["x", g.weights(32, 32)], "first")], "relu")
-    model = g.model({"x": ["N", 32]}, g.op("Gemm", [x, g.weights(32, 8)], "second"))
+    x = g.Relu("relu", g.Gemm("first", "x", g.weights(32, 32)))
+    model = g.model({"x": ["N", 32]}, g.Gemm("second", x, g.weights(32, 8)))
     values = np.abs(np.random.default_rng(0).standard_normal((64, 32))).astype(np.float32) + 1
     return model, values, {"dynamic_ranges": {"x": 1.0}, "target": "rtx", "fp16": False, "progress": False}
 
@@ -452,9 +452,7 @@ def test_sizes_that_a_model_leaves_open_are_those_of_the_samples(tmp_path):
 @pytest.mark.slow
 def test_pairs_are_placed_for_the_tensorrt_that_builds(tmp_path):
     g = Shaped()
-    y = g.op(
-        "ConvTranspose", [g.op("Conv", ["x", g.weights(8, 8, 3, 3)], "conv"), g.weights(8, 8, 2, 2)], "up"
-    )
+    y = g.ConvTranspose("up", g.Conv("conv", "x", g.weights(8, 8, 3, 3)), g.weights(8, 8, 2, 2))
     onnx.save(g.model({"x": [1, 8, 8, 8]}, y), tmp_path / "m.onnx")
     table = trtint8.CalibrationTable({"x": 3.0, "conv_out": 3.0})
     result = trtint8.build_int8_engine(
@@ -634,9 +632,9 @@ def test_a_model_that_was_quantized_without_a_layer_in_int8_is_built_as_it_is(sp
 def test_only_ranges_that_are_used_are_warned_of(tmp_path):
     """Probabilities of many classes are nearly all far smaller than the largest, and get no pair."""
     g = Shaped()
-    hidden = g.op("Relu", [g.op("MatMul", ["x", g.weights(32, 32)], "first")], "relu")
-    scores = g.op("MatMul", [hidden, g.constant(9 * g.random.normal(size=(32, 4000)).astype("f4"))], "last")
-    model = g.model({"x": ["N", 32]}, g.op("Softmax", [scores], "shares"))
+    hidden = g.Relu("relu", g.MatMul("first", "x", g.weights(32, 32)))
+    scores = g.MatMul("last", hidden, g.constant(9 * g.random.normal(size=(32, 4000)).astype("f4")))
+    model = g.model({"x": ["N", 32]}, g.Softmax("shares", scores))
     x = np.random.default_rng(0).normal(size=(64, 32)).astype(np.float32)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -329,8 +329,8 @@ def test_the_gpu_that_is_named_decides_which_layers_stay_in_fp16(rtx, tmp_path):
     del rtx
     g, y = Graph(quantized=False), "x"
     for name, channels in {"first": (128, 128), "second": (16, 128), "third": (16, 16)}.items():
-        y = g.op("Relu", [y], f"{name}_relu") if y != "x" else y
-        y = g.op("Conv", [y, g.weights(*channels, 3, 3)], name, pads=[1] * 4)
+        y = g.Relu(f"{name}_relu", y) if y != "x" else y
+        y = g.Conv(name, y, g.weights(*channels, 3, 3), pads=[1] * 4)
     model = g.model({"x": [8, 128, 32, 32]}, y)
     images = np.random.default_rng(0).standard_normal((8, 128, 32, 32)).astype(np.float32)
     table = trtint8.calibrate(model, images, method="minmax", tensors="all", progress=False)
@@ -358,8 +358,8 @@ def deep(samples):
     """Matrix products with many columns, which gain from INT8 on every GPU."""
     g, y = Graph(quantized=False), "x"
     for name in ("first", "second", "third"):
-        y = g.op("Relu", [y], f"{name}_relu") if y != "x" else y
-        y = g.op("MatMul", [y, g.weights(512, 512)], name)
+        y = g.Relu(f"{name}_relu", y) if y != "x" else y
+        y = g.MatMul(name, y, g.weights(512, 512))
     return g.model({"x": [samples, 512]}, y)
 
 
@@ -449,7 +449,7 @@ def test_an_engine_that_is_written_is_none_the_worse_for_an_estimate_that_fails(
 def wide(inputs=2048, outputs=2048):
     """A matrix product with so many weights that INT8 gains with few samples."""
     g = Graph(quantized=False)
-    return g.model({"x": ["N", inputs]}, g.op("MatMul", ["x", g.weights(inputs, outputs)], "product"))
+    return g.model({"x": ["N", inputs]}, g.MatMul("product", "x", g.weights(inputs, outputs)))
 
 
 @pytest.mark.parametrize(

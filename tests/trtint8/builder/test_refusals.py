@@ -186,13 +186,13 @@ def test_other_reasons_say_nothing_of_nodes(rtx):
 def branching():
     """A matrix product, and an If whose branches double what they get."""
     g = Shaped()
-    product, branches = g.op("MatMul", ["x", g.weights(4, 4)], "product"), {}
+    product, branches = g.MatMul("product", "x", g.weights(4, 4)), {}
     for name in ("then_branch", "else_branch"):
         twice = onnx.helper.make_node("Add", [product, product], [name])
         output = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["N", 4])
         branches[name] = onnx.helper.make_graph([twice], name, [], [output])
-    fast = g.op("Greater", [g.op("ReduceSum", ["x"], "sum", keepdims=0), g.constant(np.float32(0))], "fast")
-    return g.model({"x": ["N", 4]}, g.op("If", [fast], "rate", **branches))
+    fast = g.Greater("fast", g.ReduceSum("sum", "x", keepdims=0), g.constant(np.float32(0)))
+    return g.model({"x": ["N", 4]}, g.If("rate", fast, **branches))
 
 
 @pytest.mark.parametrize(

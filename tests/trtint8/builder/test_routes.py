@@ -28,9 +28,7 @@ def model():
 @pytest.fixture(scope="module")
 def quantized():
     g = Shaped()
-    return load_model(
-        g.model({"x": ["N", 8]}, g.op("MatMul", [g.qdq("x"), g.qdq(g.weights(8, 4), 1, 4)], "m"))
-    )
+    return load_model(g.model({"x": ["N", 8]}, g.MatMul("m", g.qdq("x"), g.qdq(g.weights(8, 4), 1, 4))))
 
 
 @pytest.fixture

@@ -124,7 +124,7 @@ def test_float_convolutions_of_a_real_engine(rtx):
 
 def test_a_matrix_product_of_a_real_engine(rtx):
     g = Graph()
-    y = g.op("Gemm", [g.qdq("x"), g.qdq(g.weights(64, 32), 1, 32), g.weights(32)], "fc")
+    y = g.Gemm("fc", g.qdq("x"), g.qdq(g.weights(64, 32), 1, 32), g.weights(32))
     model = g.model({"x": [8, 64]}, y)
     engine = Build(rtx, specs(model), compute_capabilities=["8.6"]).run(model.SerializeToString())
     assert [part for part in parts_of(engine.report) if part] == [

@@ -85,7 +85,7 @@ def test_what_was_seen_goes_before_what_is_bounded():
 
 def test_pairs_fix_what_is_behind_them():
     g = Shaped()
-    y = g.op("MatMul", [g.qdq("x"), g.qdq(g.constant(np.full((8, 8), 0.1, np.float32)))], "product")
+    y = g.MatMul("product", g.qdq("x"), g.qdq(g.constant(np.full((8, 8), 0.1, np.float32))))
     found = Magnitudes.of(load_model(g.model({"x": [2, 8]}, y)).graph_model, {})
     # 128 steps of 0.02, times eight weights of 0.1, each of which rounding may have moved by half a step.
     assert found.bounds["product_out"] == pytest.approx(2.56 * 8 * 0.11)
@@ -94,10 +94,10 @@ def test_pairs_fix_what_is_behind_them():
 def large(factor):
     """Two layers, the first of which is followed by an addition that its table says nothing of."""
     g = Shaped(quantized=False)
-    first = g.op("MatMul", ["x", g.constant(np.full((8, 8), factor, np.float32))], "first")
-    added = g.op("Add", [first, "x"], "added")
-    normalized = g.op("Div", [added, g.constant(np.float32(factor * 10))], "scaled")
-    return g.model({"x": [2, 8]}, g.op("MatMul", [normalized, g.weights(8, 8)], "second"))
+    first = g.MatMul("first", "x", g.constant(np.full((8, 8), factor, np.float32)))
+    added = g.Add("added", first, "x")
+    normalized = g.Div("scaled", added, g.constant(np.float32(factor * 10)))
+    return g.model({"x": [2, 8]}, g.MatMul("second", normalized, g.weights(8, 8)))
 
 
 @pytest.mark.parametrize(("factor", "half"), [(0.5, True), (10000.0, False)])
@@ -164,8 +164,8 @@ def pair(scale):
     """A QuantizeLinear and its DequantizeLinear."""
     g = Shaped(quantized=False)
     scale, zero_point = g.constant(np.float32(scale)), g.constant(np.zeros(np.shape(scale), np.int8))
-    quantized = g.op("QuantizeLinear", ["x", scale, zero_point], "quantize", axis=0)
-    tensor = g.op("DequantizeLinear", [quantized, scale, zero_point], "dequantize", axis=0)
+    quantized = g.QuantizeLinear("quantize", "x", scale, zero_point, axis=0)
+    tensor = g.DequantizeLinear("dequantize", quantized, scale, zero_point, axis=0)
     return load_model(g.model({"x": [3, 2]}, tensor)).graph_model
 
 
@@ -192,7 +192,7 @@ def test_scales_that_fit(scale, fits):
 
 def test_scales_that_are_computed_fit():
     g = Shaped(quantized=False)
-    scale, zero_point = g.op("Abs", ["s"], "scale"), g.constant(np.int8(0))
-    tensor = g.op("QuantizeLinear", ["x", scale, zero_point], "quantize")
-    model = g.model({"x": [3], "s": []}, g.op("DequantizeLinear", [tensor, scale, zero_point], "dequantize"))
+    scale, zero_point = g.Abs("scale", "s"), g.constant(np.int8(0))
+    tensor = g.QuantizeLinear("quantize", "x", scale, zero_point)
+    model = g.model({"x": [3], "s": []}, g.DequantizeLinear("dequantize", tensor, scale, zero_point))
     assert scale_fits(load_model(model).graph_model.graph[1])

@@ -13,17 +13,17 @@ IMAGES = np.random.default_rng(0).standard_normal((8, 4, 8, 8)).astype(np.float3
 def network(between):
     """Two convolutions, and what stands between them."""
     g = Shaped(quantized=False)
-    x = g.op("Relu", [g.op("Conv", ["x", g.weights(16, 4, 3, 3)], "first", pads=[1] * 4)], "relu")
-    return g.model({"x": ["N", 4, 8, 8]}, g.op("Conv", [between(g, x), g.weights(16, 16, 1, 1)], "last"))
+    x = g.Relu("relu", g.Conv("first", "x", g.weights(16, 4, 3, 3), pads=[1] * 4))
+    return g.model({"x": ["N", 4, 8, 8]}, g.Conv("last", between(g, x), g.weights(16, 16, 1, 1)))
 
 
 def grid_sample(g, x):
-    flow = g.op("Tanh", [g.op("Conv", ["x", g.weights(2, 4, 1, 1)], "flow")], "tanh")
-    return g.op("GridSample", [x, g.op("Transpose", [flow], "grid", perm=[0, 2, 3, 1])], "between")
+    flow = g.Tanh("tanh", g.Conv("flow", "x", g.weights(2, 4, 1, 1)))
+    return g.GridSample("between", x, g.Transpose("grid", flow, perm=[0, 2, 3, 1]))
 
 
 def lrn(g, x):
-    return g.op("LRN", [x], "between", size=5)
+    return g.LRN("between", x, size=5)
 
 
 def quantized(model, **options):

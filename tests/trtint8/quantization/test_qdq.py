@@ -44,13 +44,13 @@ def fake(x, scale):
 
 def gemm():
     g = Shaped()
-    return g.model({"x": ["N", 4]}, g.op("Gemm", ["x", g.weights(5, 4), g.weights(5)], "gemm", transB=1))
+    return g.model({"x": ["N", 4]}, g.Gemm("gemm", "x", g.weights(5, 4), g.weights(5), transB=1))
 
 
 def branches():
     g = Shaped()
-    left, right = (g.op("Conv", ["x", g.weights(4, 4, 1, 1), g.weights(4)], name) for name in ("a", "b"))
-    return g.model({"x": ["N", 4, 6, 6]}, g.op("Mul", [left, right], "mul"))
+    left, right = (g.Conv(name, "x", g.weights(4, 4, 1, 1), g.weights(4)) for name in ("a", "b"))
+    return g.model({"x": ["N", 4, 6, 6]}, g.Mul("mul", left, right))
 
 
 def test_scales_and_zero_points():

@@ -20,10 +20,8 @@ from trtint8.quantization.quantize import QuantizeOptions, quantize_graph, quant
 @pytest.fixture(scope="module")
 def prepared():
     g = Shaped(quantized=False)
-    x = g.op("Conv", ["x", g.weights(4, 4, 1, 1)], "first")
-    return prepare(
-        load_model(g.model({"x": ["N", 4, 8, 8]}, g.op("Conv", [x, g.weights(4, 4, 1, 1)], "second")))
-    )
+    x = g.Conv("first", "x", g.weights(4, 4, 1, 1))
+    return prepare(load_model(g.model({"x": ["N", 4, 8, 8]}, g.Conv("second", x, g.weights(4, 4, 1, 1)))))
 
 
 TABLE = CalibrationTable({"x": 1.0, "first_out": 2.0})
