@@ -19,6 +19,7 @@ import pytest
 import trtint8
 from calibrators.errors import EngineError, ModelError, OutputError
 from calibrators.tables.cache_origin import CacheOrigin, origin_path, write_with_origin
+from tests.trtint8.engines import build_rtx
 from tests.trtint8.onnx_models import Graph, conv_relu_conv
 from trtint8 import built_files
 from trtint8.built_files import (
@@ -49,13 +50,8 @@ def test_types_are_those_of_the_engine_and_not_those_of_the_model(rtx, tmp_path)
         value.type.tensor_type.elem_type = DOUBLE
     onnx.save(model, tmp_path / "m.onnx")
     samples = {"x": np.random.default_rng(0).standard_normal((16, 4))}
-    result = trtint8.build_int8_engine(
-        tmp_path / "m.onnx",
-        samples,
-        tmp_path / "m.engine",
-        target=rtx.name,
-        compute_capabilities=["8.6"],
-        progress=False,
+    result = build_rtx(
+        samples, tmp_path / "m.engine", model=tmp_path / "m.onnx", compute_capabilities=["8.6"]
     )
     # TensorRT has no DOUBLE. Names of dimensions are the model's, because a network has none.
     assert [(spec.name, spec.dtype) for spec in (*result.info.inputs, *result.info.outputs)] == [
@@ -84,12 +80,10 @@ def test_whether_samples_may_be_joined_is_found_by_running_the_network(
     back = last if over_time else g.Transpose("back", last, perm=[1, 0, 2])
     model = g.model({"x": ["one", "other", 8]}, g.MatMul("y", back, g.weights(6, 5)))
     x = np.random.default_rng(0).standard_normal((9, 4, 8)).astype(np.float32)
-    table = trtint8.calibrate(model, trtint8.BatchAxes({"x": x}, {"x": int(over_time)}), progress=False)
+    table = trtint8.calibrate(model, trtint8.BatchAxes({"x": x}, {"x": int(over_time)}))
     built, calibration = (trtint8.quantize(model, table), None) if quantized else (model, table)
     profile = {"x": trtint8.ShapeRange((1, 1, 8), (8, 4, 8), (16, 16, 8))}
-    result = trtint8.build_int8_engine(
-        built, calibration, tmp_path / "e.engine", target="rtx", profiles=[profile], progress=False
-    )
+    result = build_rtx(calibration, tmp_path / "e.engine", model=built, profiles=[profile])
     assert result.info.joins_samples is joins
     assert read_engine_info(result.engine).joins_samples is joins
 
@@ -100,13 +94,8 @@ def test_files_of_samples_that_are_no_path_are_written_again(rtx, tmp_path):
     onnx.save(g.model({"x": ["N", 4]}, g.MatMul("product", "x", g.weights(4, 8))), tmp_path / "m.onnx")
     for samples in ("random:4", "random:8"):
         with pytest.warns(UserWarning, match=f"the calibration data is '{samples}'"):
-            result = trtint8.build_int8_engine(
-                tmp_path / "m.onnx",
-                samples,
-                tmp_path / "m.engine",
-                target=rtx.name,
-                compute_capabilities=["8.6"],
-                progress=False,
+            result = build_rtx(
+                samples, tmp_path / "m.engine", model=tmp_path / "m.onnx", compute_capabilities=["8.6"]
             )
     assert trtint8.CalibrationTable.load(result.table_file) == result.table
     assert result.table.provenance.samples == 8
@@ -181,20 +170,18 @@ def test_files_stand_beside_the_engine_under_its_name():
 def test_a_table_may_be_where_the_build_would_write_it(table, tmp_path):
     path = table.save(tmp_path / "d.table.json")
     before = path.stat().st_ino
-    result = trtint8.build_int8_engine(DEMO_MODEL, path, tmp_path / "d.engine", target="rtx", progress=False)
+    result = build_rtx(path, tmp_path / "d.engine")
     assert result.table_file == path and path.stat().st_ino == before
     ranges = {"images": 2.5}
     with pytest.raises(OutputError, match=r"d\.table\.json': it is read as well"):
-        trtint8.build_int8_engine(
-            DEMO_MODEL, path, tmp_path / "d.engine", target="rtx", dynamic_ranges=ranges, progress=False
-        )
+        build_rtx(path, tmp_path / "d.engine", dynamic_ranges=ranges)
 
 
 @pytest.mark.usefixtures("rtx")
 def test_what_no_build_has_made_is_not_overwritten(split, table, tmp_path):
     def build(source=DEMO_MODEL, calibration=table):
         output = tmp_path / "d.engine"
-        return trtint8.build_int8_engine(source, calibration, output, target="rtx", progress=False)
+        return build_rtx(calibration, output, model=source)
 
     def refused(name, *sources):
         path, contents = tmp_path / name, {file: file.read_bytes() for file in tmp_path.iterdir()}
@@ -251,7 +238,7 @@ def test_a_float_model_that_no_build_has_made_is_not_overwritten(table, tmp_path
 
     def build():
         output = tmp_path / "d.engine"
-        return trtint8.build_int8_engine(loaded, table, output, target="rtx", progress=False)
+        return build_rtx(table, output, model=loaded)
 
     with pytest.raises(OutputError, match=r"d\.float\.onnx': no build of '.*' has made what it holds"):
         build()
@@ -268,9 +255,7 @@ def test_a_table_that_does_not_fit_a_new_engine_is_removed_if_a_build_made_it(ta
 
     def build(model, calibration=None):
         options = {"keep_int8": ["*"]} if calibration else {}
-        return trtint8.build_int8_engine(
-            model, calibration, output, target="rtx", progress=False, **options
-        ).info
+        return build_rtx(calibration, output, model=model, **options).info
 
     first = build(DEMO_MODEL, table)
     assert first.written.keys() == {"qdq.onnx", "table.json"}
@@ -341,14 +326,12 @@ def test_what_cannot_be_read_is_an_error_and_not_a_file_that_says_less(name, tmp
 def test_a_sidecar_that_cannot_be_written_takes_the_other_files_back(split, tmp_path):
     (tmp_path / "d.engine.json").mkdir()
     with pytest.raises(OutputError, match=r"d\.engine\.json"):
-        trtint8.build_int8_engine(
-            DEMO_MODEL, split.calibration_images[:32], tmp_path / "d.engine", target="rtx", progress=False
-        )
+        build_rtx(split.calibration_images[:32], tmp_path / "d.engine")
     assert [path.name for path in tmp_path.iterdir()] == ["d.engine.json"]
 
 
 def _build(table, output, model=DEMO_MODEL):
-    return trtint8.build_int8_engine(model, table, output, target="rtx", progress=False)
+    return build_rtx(table, output, model=model)
 
 
 def _assert_one_set(output):

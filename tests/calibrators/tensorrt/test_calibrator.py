@@ -23,7 +23,7 @@ class Entropy(Calibrator):
 
 
 def make(data=DATA, inputs=INPUTS, device=None, **options):
-    options = {"batch_size": 4, "progress": False, **options}
+    options = {"batch_size": 4, **options}
     return Entropy(data, inputs, device=device or HostDevice(), **options)
 
 

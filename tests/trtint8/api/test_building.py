@@ -21,6 +21,7 @@ from calibrators.histograms.histogram import Histogram
 from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.flavor import Flavor
 from tests.trtint8.builder.networks import Noting, NotingConfig, add_residual, implicit_module, new_network
+from tests.trtint8.engines import build_rtx
 from tests.trtint8.onnx_models import Graph
 from trtint8.auditing.audit import Estimator
 from trtint8.data import DEMO_MODEL
@@ -29,16 +30,13 @@ from trtint8.tuning.stopwatch import Timing
 
 
 def test_keywords_reach_the_build(rtx, table, tmp_path):
-    result = trtint8.build_int8_engine(
-        DEMO_MODEL,
+    result = build_rtx(
         table,
         tmp_path / "m.engine",
-        target="rtx",
         compute_capabilities=["8.6"],
         keep_float=["/fc/*"],
         dynamic_ranges={"images": 3.5},
         fp16=False,
-        progress=False,
     )
     assert result.table.amax["images"] == 3.5
     assert result.info.compute_capabilities == ("8.6",)
@@ -49,16 +47,13 @@ def test_keywords_reach_the_build(rtx, table, tmp_path):
 @pytest.mark.usefixtures("rtx")
 def test_profiles_and_patterns_may_come_from_a_generator(table, tmp_path):
     shapes = trtint8.ShapeRange((1, 1, 8, 8), (4, 1, 8, 8), (8, 1, 8, 8))
-    result = trtint8.build_int8_engine(
-        DEMO_MODEL,
+    result = build_rtx(
         table,
         tmp_path / "m.engine",
-        target="rtx",
         compute_capabilities=["8.6"],
         profiles=({"images": shapes} for _ in range(1)),
         keep_float=(pattern for pattern in ["/fc/*"]),
         fp16=False,
-        progress=False,
     )
     assert result.info.profiles == ({"images": shapes},)
     assert result.info.int8_layers == (8, 9)
@@ -80,7 +75,7 @@ def test_profiles_and_patterns_may_come_from_a_generator(table, tmp_path):
 )
 def test_misspelt_options_are_refused(wrong, error, words, table, tmp_path):
     with pytest.raises(error, match=words):
-        trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / "m.engine", progress=False, **wrong)
+        trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / "m.engine", **wrong)
     assert not list(tmp_path.iterdir())
 
 
@@ -88,23 +83,13 @@ def test_layers_to_keep_in_int8_are_refused_without_fp16(rtx, table, tmp_path):
     off = trtint8.BuildOptions(fp16=False)
     for options in ({"fp16": False}, {"options": off}):
         with pytest.raises(ModelError, match=r"keep_int8.*fp16"):
-            trtint8.build_int8_engine(
-                DEMO_MODEL, table, tmp_path / "m.engine", target="rtx", keep_int8=["*"], **options
-            )
+            build_rtx(table, tmp_path / "m.engine", keep_int8=["*"], **options)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("capabilities", ["8.6", [8.6], "NVIDIA A10", ["sm_86", "A10"]])
 def test_one_compute_capability_by_itself(rtx, capabilities, table, tmp_path):
-    result = trtint8.build_int8_engine(
-        DEMO_MODEL,
-        table,
-        tmp_path / "m.engine",
-        target="rtx",
-        compute_capabilities=capabilities,
-        keep_int8=["*"],
-        progress=False,
-    )
+    result = build_rtx(table, tmp_path / "m.engine", compute_capabilities=capabilities, keep_int8=["*"])
     assert result.info.compute_capabilities == ("8.6",)
 
 
@@ -118,7 +103,7 @@ def test_one_compute_capability_by_itself(rtx, capabilities, table, tmp_path):
 )
 def test_what_says_how_samples_are_used_is_refused_with_a_table(given, words, table, tmp_path):
     with pytest.raises(CalibrationDataError, match=words):
-        trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / "m.engine", progress=False, **given)
+        trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / "m.engine", **given)
     assert not list(tmp_path.iterdir())
 
 
@@ -133,7 +118,7 @@ def test_what_says_how_samples_are_used_is_refused_with_a_table(given, words, ta
 )
 def test_what_says_how_samples_are_used_is_refused_without_samples(given, option, tmp_path):
     inputs = trtint8.model_inputs(DEMO_MODEL)
-    calibrator = Calibrator(np.zeros((4, 1, 8, 8), np.float32), inputs, progress=False)
+    calibrator = Calibrator(np.zeros((4, 1, 8, 8), np.float32), inputs)
     for calibration, words in (
         (
             None,
@@ -146,12 +131,7 @@ def test_what_says_how_samples_are_used_is_refused_without_samples(given, option
     ):
         with pytest.raises(CalibrationDataError, match=words):
             trtint8.build_int8_engine(
-                DEMO_MODEL,
-                calibration,
-                tmp_path / "m.engine",
-                dynamic_ranges={"images": 1.0},
-                progress=False,
-                **given,
+                DEMO_MODEL, calibration, tmp_path / "m.engine", dynamic_ranges={"images": 1.0}, **given
             )
     assert not list(tmp_path.iterdir())
 
@@ -176,7 +156,7 @@ def test_what_says_how_samples_are_used_is_refused_without_samples(given, option
 def test_what_says_which_ranges_are_used_is_refused_with_pairs(calibration, given, words, table, tmp_path):
     model = trtint8.quantize(DEMO_MODEL, table)
     with pytest.raises(CalibrationDataError, match=words):
-        trtint8.build_int8_engine(model, calibration, tmp_path / "m.engine", progress=False, **given)
+        trtint8.build_int8_engine(model, calibration, tmp_path / "m.engine", **given)
     assert not list(tmp_path.iterdir())
 
 
@@ -185,8 +165,8 @@ def test_a_model_with_pairs_may_stand_where_it_would_be_written(rtx, table, tmp_
     onnx.save(trtint8.quantize(DEMO_MODEL, table), given)
     before = given.read_bytes()
     with pytest.raises(OutputError, match=r"cannot write '.*m\.qdq\.onnx': it is read as well"):
-        trtint8.build_int8_engine(given, None, tmp_path / "m.engine", target="rtx", fp16=True, progress=False)
-    result = trtint8.build_int8_engine(given, None, tmp_path / "m.engine", target="rtx", progress=False)
+        build_rtx(None, tmp_path / "m.engine", model=given, fp16=True)
+    result = build_rtx(None, tmp_path / "m.engine", model=given)
     assert given.read_bytes() == before and result.qdq_model == given
     assert load_engine_qdq(given, result.info).is_quantized
 
@@ -301,15 +281,8 @@ def test_what_is_no_network(given):
 
 def test_an_engine_of_the_first_part_of_a_model(rtx, split, tmp_path):
     cut = ["/block1/relu2/Relu_output_0"]
-    result = trtint8.build_int8_engine(
-        DEMO_MODEL,
-        split.calibration_images[:8],
-        tmp_path / "m.engine",
-        target="rtx",
-        method="minmax",
-        cut_at=cut,
-        fp16=False,
-        progress=False,
+    result = build_rtx(
+        split.calibration_images[:8], tmp_path / "m.engine", method="minmax", cut_at=cut, fp16=False
     )
     assert [spec.name for spec in result.info.outputs] == cut
     assert result.float_model == tmp_path / "m.float.onnx"
@@ -333,23 +306,14 @@ def test_the_gpu_that_is_named_decides_which_layers_stay_in_fp16(rtx, tmp_path):
         y = g.Conv(name, y, g.weights(*channels, 3, 3), pads=[1] * 4)
     model = g.model({"x": [8, 128, 32, 32]}, y)
     images = np.random.default_rng(0).standard_normal((8, 128, 32, 32)).astype(np.float32)
-    table = trtint8.calibrate(model, images, method="minmax", tensors="all", progress=False)
+    table = trtint8.calibrate(model, images, method="minmax", tensors="all")
     layers = {("8.0",): ("first",), ("8.9",): ("first", "second")}
     layers |= {(): layers["8.9",], ("8.0", "8.9"): layers["8.9",]}
     for capabilities, in_int8 in layers.items():
-        built = trtint8.build_int8_engine(
-            model,
-            table,
-            tmp_path / "m.engine",
-            target="rtx",
-            compute_capabilities=capabilities,
-            progress=False,
-        )
+        built = build_rtx(table, tmp_path / "m.engine", model=model, compute_capabilities=capabilities)
         assert built.info.quantized_nodes == in_int8
     for capability, in_int8 in {"8.0": 1, "A100": 1, "8.9": 2, None: 2}.items():
-        quantized = trtint8.quantize(
-            model, table, target="rtx", compute_capability=capability, float16=True, progress=False
-        )
+        quantized = trtint8.quantize(model, table, target="rtx", compute_capability=capability, float16=True)
         integers = [one for one in quantized.graph.initializer if len(one.dims) == 4 and one.data_type == 3]
         assert len(integers) == in_int8
 
@@ -368,18 +332,16 @@ def test_what_to_expect_on_the_gpu_that_is_named(samples, profiles, taken, rtx, 
     del rtx
     monkeypatch.setattr("trtint8.tuning.measured.gpu_problem", lambda: "there is none")
     model, given = deep(samples), np.random.default_rng(0).standard_normal((64, 512)).astype(np.float32)
-    built = trtint8.build_int8_engine(
-        model,
+    built = build_rtx(
         given,
         tmp_path / "m.engine",
-        target="rtx",
+        model=model,
         method="minmax",
         keep_int8=["*"],
         profiles=[{"x": trtint8.ShapeRange((profiles[0], 512), *[(profiles[1], 512)] * 2)}]
         if profiles
         else (),
         compute_capabilities=["8.6"],
-        progress=False,
     )
     table = trtint8.CalibrationTable.load(built.table_file)
     shape = trtint8.ShapeRange(*[(taken, 512)] * 3)
@@ -390,7 +352,6 @@ def test_what_to_expect_on_the_gpu_that_is_named(samples, profiles, taken, rtx, 
         target="rtx",
         keep_int8=["*"],
         profile={"x": shape} if samples == "N" else None,
-        progress=False,
     )
     expected = built.expected
     assert (expected.gpu, expected.source, expected.shapes) == ("RTX 3090", "estimated", {"x": (taken, 512)})
@@ -407,8 +368,8 @@ def test_nothing_is_expected_where_no_one_gpu_is_named(change, rtx, tmp_path, mo
     del rtx
     monkeypatch.setattr("trtint8.tuning.measured.gpu_problem", lambda: "there is none")
     given = np.random.default_rng(0).standard_normal((8, 512)).astype(np.float32)
-    options = {"target": "rtx", "keep_int8": ["*"], "progress": False}
-    built = trtint8.build_int8_engine(deep("N"), given, tmp_path / "m.engine", **options, **change)
+    options = {"keep_int8": ["*"]}
+    built = build_rtx(given, tmp_path / "m.engine", model=deep("N"), **options, **change)
     assert built.expected is None
 
 
@@ -425,8 +386,8 @@ def test_an_engine_for_the_gpu_of_this_machine_is_timed_beside_fp16(rtx, tmp_pat
     monkeypatch.setattr("trtint8.tuning.measured.compute_capability", lambda _device: "8.9")
     monkeypatch.setattr("trtint8.tuning.measured.gpu_names", lambda: ["NVIDIA L4"])
     given = np.random.default_rng(0).standard_normal((8, 512)).astype(np.float32)
-    options = {"target": "rtx", "keep_int8": ["*"], "progress": False, "compute_capabilities": ["8.9"]}
-    expected = trtint8.build_int8_engine(deep("N"), given, tmp_path / "m.engine", **options).expected
+    options = {"keep_int8": ["*"], "compute_capabilities": ["8.9"]}
+    expected = build_rtx(given, tmp_path / "m.engine", model=deep("N"), **options).expected
     assert timed == [[{"FP16": ["first"]}, {"INT8": ["first"]}]]
     assert (expected.gpu, expected.source, expected.shapes) == ("NVIDIA L4", "measured here", {"x": (8, 512)})
     assert expected.seconds == (0.9 * 0.002, 1.1 * 0.002)
@@ -441,8 +402,8 @@ def test_an_engine_that_is_written_is_none_the_worse_for_an_estimate_that_fails(
 
     monkeypatch.setattr("trtint8.auditing.audit.Estimator.estimate", fail)
     given = np.random.default_rng(0).standard_normal((8, 512)).astype(np.float32)
-    options = {"target": "rtx", "keep_int8": ["*"], "progress": False, "compute_capabilities": ["8.9"]}
-    built = trtint8.build_int8_engine(deep("N"), given, tmp_path / "m.engine", **options)
+    options = {"keep_int8": ["*"], "compute_capabilities": ["8.9"]}
+    built = build_rtx(given, tmp_path / "m.engine", model=deep("N"), **options)
     assert built.expected is None and built.engine.exists()
 
 
@@ -466,10 +427,10 @@ def test_an_engine_that_is_slower_than_fp16_is_built_in_fp16(
     monkeypatch.setattr("trtint8.tuning.measured.compute_capability", lambda _device: "8.9")
     monkeypatch.setattr("trtint8.tuning.measured.gpu_names", lambda: ["NVIDIA L4"])
     given = np.random.default_rng(0).standard_normal((8, 2048)).astype(np.float32)
-    options = {"target": "rtx", "keep_int8": insisted, "progress": False, "compute_capabilities": ["8.9"]}
+    options = {"keep_int8": insisted, "compute_capabilities": ["8.9"]}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        built = trtint8.build_int8_engine(wide(), given, tmp_path / "m.engine", **options)
+        built = build_rtx(given, tmp_path / "m.engine", model=wide(), **options)
     assert built.info.int8_layers == (in_int8, 1)
     assert (built.expected is None) == (not in_int8)
     assert [node for node, _ in built.info.float_nodes] == [] if in_int8 else ["product"]
@@ -487,12 +448,12 @@ def test_an_engine_that_is_estimated_to_be_slower_is_built_in_fp16(rtx, tmp_path
         return replace(found, seconds=factor * found.seconds, cached_seconds=factor * found.cached_seconds)
 
     given = np.random.default_rng(0).standard_normal((8, 2048)).astype(np.float32)
-    options = {"target": "rtx", "progress": False, "compute_capabilities": ["8.9"]}
-    built = trtint8.build_int8_engine(wide(), given, tmp_path / "m.engine", **options)
+    options = {"compute_capabilities": ["8.9"]}
+    built = build_rtx(given, tmp_path / "m.engine", model=wide(), **options)
     assert built.info.int8_layers == (1, 1) and built.expected.of_fp16[1] < 1
     monkeypatch.setattr(Estimator, "estimate", pessimistic)
     with pytest.warns(UserWarning, match="keep_int8"):
-        built = trtint8.build_int8_engine(wide(), built.table, tmp_path / "n.engine", **options)
+        built = build_rtx(built.table, tmp_path / "n.engine", model=wide(), **options)
     assert built.info.int8_layers == (0, 1) and built.expected is None
 
 
@@ -504,14 +465,12 @@ def test_layers_are_placed_for_the_optimal_shapes(optimal, in_int8, rtx, tmp_pat
     monkeypatch.setattr("trtint8.tuning.measured.gpu_problem", lambda: "there is none")
     model = wide(256, 16384)
     given = np.random.default_rng(0).standard_normal((8, 256)).astype(np.float32)
-    built = trtint8.build_int8_engine(
-        model,
+    built = build_rtx(
         given,
         tmp_path / "m.engine",
-        target="rtx",
+        model=model,
         profiles=[{"x": trtint8.ShapeRange((1, 256), (optimal, 256), (4096, 256))}],
         compute_capabilities=["8.9"],
-        progress=False,
     )
     assert built.info.int8_layers == (in_int8, 1)
     if in_int8:

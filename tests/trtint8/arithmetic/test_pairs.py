@@ -89,7 +89,6 @@ def test_qnnpack_has_zero_points(dtype, point):
         arithmetic="qnnpack",
         metrics="max_error",
         tensors=["x"],
-        progress=False,
     )
     (tensor,) = found.tensors.tensors
     low, high = (end - point for end in (np.iinfo(dtype).min, np.iinfo(dtype).max))
@@ -166,11 +165,7 @@ def test_no_arithmetic_of_operators_on_integers(tmp_path):
     onnx.save(integer_product(), tmp_path / "integers.onnx")
     with pytest.raises(ModelError, match=r"'integers\.onnx'.*ConvInteger.*'ncnn'"):
         trtint8.validate(
-            tmp_path / "integers.onnx",
-            IMAGES,
-            reference=one_layer(pairs=False),
-            arithmetic="ncnn",
-            progress=False,
+            tmp_path / "integers.onnx", IMAGES, reference=one_layer(pairs=False), arithmetic="ncnn"
         )
 
 

@@ -383,7 +383,7 @@ def test_an_accumulator_that_overflows_is_named():
     y = g.Gemm("wide", "x", g.constant(np.full((16, count), 127, np.float32)), transB=1)
     model, rows = g.model({"x": [1, count]}, y), np.full((1, count), 127, np.float32)
     with pytest.raises(ModelError, match="'wide' reaches 2258060000"):
-        validate(model, rows, table=table_of({"x": 127.0}), arithmetic="explicit", progress=False)
+        validate(model, rows, table=table_of({"x": 127.0}), arithmetic="explicit")
 
 
 def test_more_products_than_can_be_followed_are_refused():
@@ -432,7 +432,7 @@ def test_validate_gives_sums_and_outputs(name):
     model, ranges = three_layers(images)
     if name == "qnnpack":
         ranges = {key: 1e3 if key == "last_out" else value for key, value in ranges.items()}
-    found = validate(model, images, table=table_of(ranges), arithmetic=name, batch_size=5, progress=False)
+    found = validate(model, images, table=table_of(ranges), arithmetic=name, batch_size=5)
     layers = {"first", "second"} | ({"last"} if name != "dla" else set())
     assert set(found.in_integers.largest_sums) == layers
     assert found.in_integers.arithmetic == name
@@ -447,7 +447,7 @@ def test_the_largest_sum_is_that_of_all_batches():
     g = Shaped()
     weights = g.constant(np.float32([[[[127]], [[0]]]]))
     model = g.model({"x": ["N", 2, 1, 1]}, g.Conv("conv", "x", weights, kernel_shape=[1, 1]))
-    found = validate(model, images, table=table, arithmetic="ncnn", batch_size=1, progress=False)
+    found = validate(model, images, table=table, arithmetic="ncnn", batch_size=1)
     assert found.in_integers.largest_sums == {"conv": 12_700}
     assert found.in_integers.in_float == {}
 
@@ -459,17 +459,17 @@ def test_what_does_not_go_together():
         values((1, 2, 1, 1)),
     )
     with pytest.raises(ModelError, match="reference"):
-        validate(model, images, progress=False)
+        validate(model, images)
     with pytest.raises(TableError, match="arithmetic"):
-        validate(model, images, reference=model, table=table, progress=False)
+        validate(model, images, reference=model, table=table)
     with pytest.raises(TableError, match="table"):
-        validate(model, images, arithmetic="ncnn", progress=False)
+        validate(model, images, arithmetic="ncnn")
     with pytest.raises(UnsupportedError, match=r"'none'.*qnnpack"):
-        validate(model, images, table=table, arithmetic="none", progress=False)
+        validate(model, images, table=table, arithmetic="none")
     with pytest.raises(TableError, match="table"):
-        validate(quantize(model, table), images, table=table, arithmetic="dla", progress=False)
+        validate(quantize(model, table), images, table=table, arithmetic="dla")
     with pytest.raises(ModelError, match="engine"):
-        validate("some.engine", images, reference=model, table=table, arithmetic="dla", progress=False)
+        validate("some.engine", images, reference=model, table=table, arithmetic="dla")
 
 
 @pytest.mark.filterwarnings("ignore:FP32.s output .* not numbers")
@@ -482,9 +482,7 @@ def test_values_that_are_no_numbers(name):
     model = g.model({"x": ["N", 2, 1, 1]}, g.Conv("conv", root, weights, kernel_shape=[1, 1]))
     images = np.float32([[4, 4], [-1, 4], [4, 9]]).reshape(3, 2, 1, 1)
     table = table_of({"x": 9.0, root: 3.0, "conv_out": 3.0})
-    found = validate(
-        model, images, table=table, arithmetic=name, metrics="cosine", batch_size=1, progress=False
-    )
+    found = validate(model, images, table=table, arithmetic=name, metrics="cosine", batch_size=1)
     assert found.in_integers.largest_sums["conv"] > 0
 
 

@@ -103,7 +103,7 @@ def test_what_cannot_be_negative_has_all_integers_above_zero():
 
 
 def observed_table(model, images, **options):
-    return calibrate(model, images, tensors="all", method="minmax", progress=False, **options)
+    return calibrate(model, images, tensors="all", method="minmax", **options)
 
 
 def test_the_signed_ends_are_those_of_the_data():

@@ -29,6 +29,7 @@ from calibrators.tensorrt import flavor
 from calibrators.tensorrt.calibrator import Calibrator
 from tests.host_device import HostDevice
 from tests.trtint8.builder.building import Bar, build
+from tests.trtint8.engines import build_rtx
 from tests.trtint8.onnx_models import Graph, Shaped, conv_relu_conv, save_external, specs
 from trtint8.builder import build as builder
 from trtint8.builder.build import (
@@ -176,7 +177,7 @@ def entered(monkeypatch):
 
 def calibrator_on(device):
     inputs = (InputSpec("x", np.dtype(np.float32), ("N", 2)),)
-    return Calibrator(np.zeros((4, 2), np.float32), inputs, device=device, progress=False)
+    return Calibrator(np.zeros((4, 2), np.float32), inputs, device=device)
 
 
 def test_a_build_runs_in_the_context_that_its_calibrator_enters(entered):
@@ -670,9 +671,7 @@ def test_other_factors_stay():
 def test_tensorrt_builds_what_it_refused(form, rtx, tmp_path):
     del rtx
     onnx.save(scaled(**form), tmp_path / "m.onnx")
-    result = trtint8.build_int8_engine(
-        tmp_path / "m.onnx", None, tmp_path / "m.engine", target="rtx", progress=False
-    )
+    result = build_rtx(None, tmp_path / "m.engine", model=tmp_path / "m.onnx")
     assert result.info.int8_layers == (1, 1)
 
 
@@ -681,9 +680,7 @@ def test_a_pruned_channel_is_built_in_int8(stored, rtx, tmp_path):
     del rtx
     g, y = convolution(scale=(0.01, 0, 0.02, 0.01), stored=stored)
     onnx.save(g.model({"x": [2, 4, 8, 8]}, y), tmp_path / "m.onnx")
-    result = trtint8.build_int8_engine(
-        tmp_path / "m.onnx", None, tmp_path / "m.engine", target="rtx", progress=False
-    )
+    result = build_rtx(None, tmp_path / "m.engine", model=tmp_path / "m.onnx")
     assert result.info.int8_layers == (1, 1)
     # The model beside the engine is the user's.
     assert result.qdq_model is not None
@@ -708,5 +705,5 @@ def test_one_scale_of_any_shape_is_built_in_int8(scale, point, weights_point, no
             model.graph.node.insert(0, helper.make_node("Constant", [], [tensor.name], value=tensor))
         del model.graph.initializer[:]
     assert {finding.rule for finding in trtint8.lint(model)} == {"scale-shape"}
-    result = trtint8.build_int8_engine(model, None, tmp_path / "m.engine", target="rtx", progress=False)
+    result = build_rtx(None, tmp_path / "m.engine", model=model)
     assert result.info.int8_layers == (1, 1)

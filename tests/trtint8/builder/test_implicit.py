@@ -46,7 +46,7 @@ PROFILE = {"images": ShapeRange((1, 1, 8, 8), (8, 1, 8, 8), (32, 1, 8, 8))}
 @pytest.fixture
 def calibrator():
     """Ours without TensorRT's base, which only the bindings need."""
-    return Calibrator(IMAGES, model_inputs(DEMO_MODEL), batch_size=5, device=HostDevice(), progress=False)
+    return Calibrator(IMAGES, model_inputs(DEMO_MODEL), batch_size=5, device=HostDevice())
 
 
 @pytest.fixture

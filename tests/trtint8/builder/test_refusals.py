@@ -12,6 +12,7 @@ import trtint8
 from calibrators.errors import BuildError
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.detectors import images, suppressing_detector
+from tests.trtint8.engines import build_rtx
 from tests.trtint8.onnx_models import Graph, Shaped, conv_relu_conv
 from tests.trtint8.refused_models import NODES, refused_model
 from trtint8 import int8_engine
@@ -62,9 +63,7 @@ def test_nothing_is_calibrated_before(rtx, tmp_path):
         yield np.zeros((2, 3, 8, 8), np.float32)
 
     with pytest.raises(BuildError, match="where_node"):
-        trtint8.build_int8_engine(
-            tmp_path / "m.onnx", samples, tmp_path / "m.engine", target="rtx", progress=False
-        )
+        build_rtx(samples, tmp_path / "m.engine", model=tmp_path / "m.onnx")
     assert not taken
     assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
 
@@ -80,12 +79,10 @@ def test_an_input_that_is_an_output_too_is_refused_before_the_data_is_read(batch
         "output through an Identity of another name"
     )
     with pytest.raises(BuildError) as caught:
-        trtint8.build_int8_engine(
-            tmp_path / "m.onnx", lambda: pytest.fail("read"), tmp_path / "m.engine", progress=False
-        )
+        trtint8.build_int8_engine(tmp_path / "m.onnx", lambda: pytest.fail("read"), tmp_path / "m.engine")
     assert str(caught.value) == words
     values = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
-    table = trtint8.calibrate(tmp_path / "m.onnx", {"x": values}, progress=False)
+    table = trtint8.calibrate(tmp_path / "m.onnx", {"x": values})
     quantized = trtint8.quantize(tmp_path / "m.onnx", table)
     assert [output.name for output in quantized.graph.output] == ["product_out", "x"]
 
@@ -110,7 +107,7 @@ def early(monkeypatch):
 
 def test_with_a_table_nodes_are_looked_for_only_after_a_failure(rtx, tmp_path, early):
     good, bad = refused_model(NODES[:2] + NODES[4:6] + NODES[8:], ["kept"]), refused_model()
-    options = {"target": "rtx", "fp16": False, "progress": False}
+    options = {"target": "rtx", "fp16": False}
     trtint8.build_int8_engine(good, given_table(good), tmp_path / "good.engine", **options)
     assert not early
     with pytest.raises(
@@ -128,9 +125,7 @@ def test_a_failure_for_another_reason_keeps_its_message(rtx, tmp_path, early, mo
     monkeypatch.setattr(Build, "run", fail)
     good = refused_model(NODES[:2] + NODES[4:6] + NODES[8:], ["kept"])
     with pytest.raises(BuildError, match=r"^out of memory$"):
-        trtint8.build_int8_engine(
-            good, given_table(good), tmp_path / "good.engine", target="rtx", fp16=False, progress=False
-        )
+        build_rtx(given_table(good), tmp_path / "good.engine", model=good, fp16=False)
     assert early == [1]
 
 
@@ -152,13 +147,11 @@ def test_the_implicit_route(rtx, tmp_path, early, monkeypatch, calibrated):
     with pytest.raises(
         BuildError, match=r"'where_node' \(NonZero\).* 'values_node' .* 'others_node' "
     ) as caught:
-        trtint8.build_int8_engine(
-            model,
+        build_rtx(
             samples if calibrated else given_table(model),
             tmp_path / "m.engine",
+            model=model,
             method="mse" if calibrated else "auto",  # the former is calibrated on the CPU
-            target="rtx",
-            progress=False,
         )
     assert early == [1] and "cut_at" in caught.value.template
     assert not taken and not list(tmp_path.iterdir())
@@ -168,9 +161,7 @@ def test_a_node_that_the_builder_cannot_compute_and_the_cut_before_it(rtx, tmp_p
     """The parser takes it."""
     model = suppressing_detector()
     with pytest.raises(BuildError) as caught:
-        trtint8.build_int8_engine(
-            model, images(4), tmp_path / "x.engine", target="rtx", fp16=False, batch_size=1, progress=False
-        )
+        build_rtx(images(4), tmp_path / "x.engine", model=model, fp16=False, batch_size=1)
     said = str(caught.value)
     assert said.startswith(f"{rtx} cannot take node 'suppression' (NonMaxSuppression) of 'model': ")
     assert "'corners_out' and 'by_class_out' and 'flat_boxes_out' and 'table_out' (cut_at)" in said
@@ -219,9 +210,7 @@ def test_a_failure_in_branches(rtx, tmp_path, monkeypatch, model, reason, advice
     monkeypatch.setattr(Build, "run", fail)
     made = model()
     with pytest.raises(BuildError) as caught:
-        trtint8.build_int8_engine(
-            made, given_table(made), tmp_path / "m.engine", target="rtx", fp16=False, progress=False
-        )
+        build_rtx(given_table(made), tmp_path / "m.engine", model=made, fp16=False)
     assert str(caught.value) == reason + advice
 
 
@@ -248,7 +237,7 @@ def test_int8_weights_with_scales_of_blocks_are_refused(rtx, tmp_path):
     )
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
     with pytest.raises(BuildError, match="'weights' dequantizes int8 weights with one scale per block"):
-        trtint8.build_int8_engine(model, None, tmp_path / "m.engine", target="rtx", progress=False)
+        build_rtx(None, tmp_path / "m.engine", model=model)
     mended = to_proto(trtint8.mend(model).graph_model)
-    result = trtint8.build_int8_engine(mended, None, tmp_path / "m.engine", target="rtx", progress=False)
+    result = build_rtx(None, tmp_path / "m.engine", model=mended)
     assert result.info.int8_layers == (1, 1)

@@ -33,7 +33,7 @@ def quantized():
 
 @pytest.fixture
 def calibrator():
-    return Calibrator(IMAGES, model_inputs(DEMO_MODEL), device=HostDevice(), progress=False)
+    return Calibrator(IMAGES, model_inputs(DEMO_MODEL), device=HostDevice())
 
 
 @pytest.fixture(autouse=True)

@@ -35,7 +35,7 @@ def float_file(tmp_path):
 @pytest.fixture
 def table(float_file):
     images = np.random.default_rng(0).uniform(-1, 1, (4, 3, 16, 16)).astype(np.float32)
-    return trtint8.calibrate(float_file, images, method="minmax", progress=False)
+    return trtint8.calibrate(float_file, images, method="minmax")
 
 
 @pytest.fixture
@@ -237,9 +237,9 @@ def test_pairs_of_another_tool_that_tensorrt_refuses_are_named(tmp_path):
 def test_an_equalized_model_has_a_table_of_its_own(tmp_path):
     case = CASES["depthwise"]
     onnx.save(case.network(), tmp_path / "net.onnx")
-    before = trtint8.calibrate(tmp_path / "net.onnx", case.samples(), progress=False)
+    before = trtint8.calibrate(tmp_path / "net.onnx", case.samples())
     made = trtint8.write_quantized(
-        tmp_path / "net.onnx", before, tmp_path / "q.onnx", equalize=case.samples(), progress=False
+        tmp_path / "net.onnx", before, tmp_path / "q.onnx", equalize=case.samples()
     )
     for given in (made.model, made.float_model):
         trtint8.deploy(given, "triton", tmp_path / given.stem, table=made.table)

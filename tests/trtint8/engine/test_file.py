@@ -16,6 +16,7 @@ from calibrators import records
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import EngineError, OutputError
 from calibrators.tables.table import CalibrationTable
+from tests.trtint8.engines import build_rtx
 from tests.trtint8.report.samples import engine_info, table
 from trtint8 import __version__
 from trtint8.data import DEMO_MODEL
@@ -499,7 +500,7 @@ def test_the_table_is_the_one_that_the_engine_was_built_with(tmp_path):
 @pytest.fixture
 def built(rtx, table, tmp_path):
     output, kept = tmp_path / "m.engine", ["*"]
-    return trtint8.build_int8_engine(DEMO_MODEL, table, output, target="rtx", keep_int8=kept, progress=False)
+    return build_rtx(table, output, keep_int8=kept)
 
 
 def test_the_model_that_the_engine_was_built_from(built):

@@ -29,7 +29,7 @@ from trtint8.models.serialization import runnable
 def plan(rtx):
     prepared = prepare(load_model(DEMO_MODEL))
     with runnable(prepared.graph_model) as serialized:
-        return Build(rtx, prepared.inputs, progress=False).run(serialized).plan
+        return Build(rtx, prepared.inputs).run(serialized).plan
 
 
 def rtx_plan(size=200):

@@ -12,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 import trtint8
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8 import onnx_models
+from tests.trtint8.engines import build_rtx
 from tests.trtint8.onnx_models import Shaped, parsed
 from tests.trtint8.quantization.float16.half_models import (
     FLOAT,
@@ -112,7 +113,7 @@ def tiny_and_enormous():
 def test_scales_of_pairs_in_fp32_are_not_rounded(target):
     source = tiny_and_enormous()
     x = np.random.default_rng(1).uniform(-1, 1, (2, 32, 8, 8)).astype(np.float32)
-    table = trtint8.calibrate(source, x, method="minmax", progress=False)
+    table = trtint8.calibrate(source, x, method="minmax")
     assert table.amax["tiny_out"] < 5e-9 and table.amax["second_out"] > 1e8
     exact = trtint8.quantize(source, table, target=target)
     options = {"float16": True, "float32_io": True, "keep_int8": ["*"]}
@@ -257,7 +258,7 @@ def small_and_even(unit):
 @pytest.mark.parametrize("unit", [1e-3, 1e-6, 1e-12])
 def test_values_that_are_small_throughout_lose_nothing(unit, target):
     source, (samples, others) = small_and_even(unit)
-    table = trtint8.calibrate(source, samples, method="minmax", progress=False)
+    table = trtint8.calibrate(source, samples, method="minmax")
     exact = trtint8.quantize(source, table, target=target)
     half = trtint8.quantize(source, table, target=target, float16=True, float32_io=True, keep_int8=["*"])
     found, wanted_type = types(half), HALF if unit == 1e-3 else FLOAT
@@ -704,7 +705,7 @@ def flat_peaks():
 
 def test_fp16_finds_as_many_peaks():
     model, maps = flat_peaks()
-    table = trtint8.calibrate(model, [{"x": one} for one in maps], method="minmax", progress=False)
+    table = trtint8.calibrate(model, [{"x": one} for one in maps], method="minmax")
     half = trtint8.quantize(model, table, keep_float=["*"], float16=True, float32_io=True)
     assert types(half)["body_out"] == HALF
     found = [
@@ -719,7 +720,7 @@ def test_an_output_that_is_compared_stays_float32():
     model.graph.output.extend(
         helper.make_tensor_value_info(f"{name}_out", FLOAT, None) for name in ("blur", "largest")
     )
-    table = trtint8.calibrate(model, [{"x": one} for one in maps], method="minmax", progress=False)
+    table = trtint8.calibrate(model, [{"x": one} for one in maps], method="minmax")
     with pytest.warns(UserWarning, match=r"'blur_out'.*'largest_out'"):
         half = trtint8.quantize(model, table, keep_float=["*"], float16=True)
     assert {one.name: one.type.tensor_type.elem_type for one in half.graph.output} == {
@@ -750,7 +751,5 @@ def test_products_of_one_quantized_tensor_have_one_type(copies, rtx, tmp_path):
     )  # fmt: skip
     _, kept = convert(model)
     assert {"offsets", "scores"} <= kept.keys()
-    result = trtint8.build_int8_engine(
-        model, None, tmp_path / "m.engine", target="rtx", fp16=True, progress=False
-    )
+    result = build_rtx(None, tmp_path / "m.engine", model=model, fp16=True)
     assert result.info.int8_layers == (2, 2)

@@ -104,7 +104,7 @@ def large(factor):
 def test_a_table_of_placed_tensors_gives_fp16_only_what_cannot_overflow(factor, half, recwarn):
     model, x = large(factor), np.random.default_rng(1).uniform(-1, 1, (4, 2, 8)).astype(np.float32)
     feeds = [{"x": one} for one in x]
-    table = trtint8.calibrate(model, feeds, method="minmax", tensors="placed", progress=False)
+    table = trtint8.calibrate(model, feeds, method="minmax", tensors="placed")
     assert "first_out" not in table.amax
     made = trtint8.quantize(model, table, float16=True, float32_io=True, target="tensorrt-11")
     assert (types(made)["first_out"] == HALF) is half

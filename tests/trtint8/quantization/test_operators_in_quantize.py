@@ -27,8 +27,8 @@ def lrn(g, x):
 
 
 def quantized(model, **options):
-    table = trtint8.calibrate(model, IMAGES, tensors="all", progress=False)
-    return trtint8.quantize(model, table, target="tensorrt-10", progress=False, **options)
+    table = trtint8.calibrate(model, IMAGES, tensors="all")
+    return trtint8.quantize(model, table, target="tensorrt-10", **options)
 
 
 @pytest.mark.parametrize("between", [grid_sample, lrn])
@@ -46,7 +46,7 @@ def test_layers_around_it_are_quantized_and_their_results_kept(between):
     made = quantized(model)
     read = [node.input[0] for node in made.graph.node if node.op_type == "DequantizeLinear"]
     assert len(read) > 3
-    (result,) = trtint8.validate(made, IMAGES, reference=model, progress=False).outputs
+    (result,) = trtint8.validate(made, IMAGES, reference=model).outputs
     assert result.sqnr_db > 20
 
 
@@ -55,6 +55,6 @@ def test_ranges_do_not_depend_on_the_batch_that_the_model_declares(between):
     fixed = network(between)
     for value in fixed.graph.input:
         value.type.tensor_type.shape.dim[0].dim_value = 4
-    tables = (trtint8.calibrate(model, IMAGES, progress=False) for model in (network(between), fixed))
+    tables = (trtint8.calibrate(model, IMAGES) for model in (network(between), fixed))
     first, second = (table.amax for table in tables)
     assert first == pytest.approx(second, rel=1e-5)

@@ -217,12 +217,12 @@ def _embedding(reader, **attributes):
 @pytest.mark.parametrize("method", ["minmax", "auto"])
 def test_a_weight_that_is_an_embedding_as_well_has_one_scale_per_channel(reader, attributes, axis, method):
     model, feeds = _embedding(reader, **attributes), [{"ids": np.arange(4)}, {"ids": np.arange(4, 8)}]
-    table = trtint8.calibrate(model, feeds, method=method, progress=False)
-    quantized = trtint8.quantize(model, table, progress=False)
+    table = trtint8.calibrate(model, feeds, method=method)
+    quantized = trtint8.quantize(model, table)
     scales = {one.name: onnx.numpy_helper.to_array(one) for one in quantized.graph.initializer}
     assert scales["rows_scale"].shape == ()
     np.testing.assert_allclose(scales["w_scale"], np.abs(TIED).max(axis=1 - axis) / 127, rtol=1e-6)
-    (result,) = trtint8.validate(quantized, feeds, reference=model, progress=False).outputs
+    (result,) = trtint8.validate(quantized, feeds, reference=model).outputs
     assert result.sqnr_db > 30
 
 
@@ -242,7 +242,7 @@ def test_layers_without_weights_stay_in_float():
     model = _model(nodes, weights, shape=("n", 8))
     assert _placed(model).quantized_nodes == ("a",)
     data = RNG.standard_normal((8, 8)).astype(np.float32)
-    table = trtint8.calibrate(model, data, progress=False)
-    quantized = trtint8.quantize(model, table, progress=False)
-    (result,) = trtint8.validate(quantized, data, reference=model, progress=False).outputs
+    table = trtint8.calibrate(model, data)
+    quantized = trtint8.quantize(model, table)
+    (result,) = trtint8.validate(quantized, data, reference=model).outputs
     assert result.sqnr_db > 30

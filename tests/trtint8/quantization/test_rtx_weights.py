@@ -175,7 +175,7 @@ def test_tensorrt_for_rtx_writes_fp16(rtx, form, capability):
     model = g.model({"x": [1, shape[1] * groups, *[8] * (len(shape) - 2)]}, y)
     outputs = {}
     for target in ("tensorrt", "rtx"):
-        build = Build(rtx, load_model(model).inputs, compute_capabilities=[capability], progress=False)
+        build = Build(rtx, load_model(model).inputs, compute_capabilities=[capability])
         built = build.run(to_proto(quantized(model, target)).SerializeToString(), int8=True)
         (layer,) = (layer for layer in built.report.layers if layer.kind == "correlation")
         assert (layer.inputs, layer.constants[:1]) == (("Int8",), ("Int8",))

@@ -129,8 +129,8 @@ def test_compiled_engines_agree(rtx, form):
     model = form()
     sizes = [size.dim_value or 8 for size in model.graph.input[0].type.tensor_type.shape.dim]
     samples = np.random.default_rng(0).standard_normal(sizes).astype(np.float32)
-    table = trtint8.calibrate(model, samples, progress=False)
-    options = {"target": "rtx", "progress": False}
+    table = trtint8.calibrate(model, samples)
+    options = {"target": "rtx"}
     chosen = trtint8.audit(model, table, "A10", **options)
     everywhere = trtint8.audit(model, table, "A10", keep_int8=["*"], **options).engine("INT8+FP16").seconds
     half, mixed = (chosen.engine(name).seconds for name in ("FP16", "INT8+FP16"))
