@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import trtint8
 from calibrators.data.inputs import InputSpec
+from trtint8.models.model import load_model, prepare
 
 
 class Graph:
@@ -140,6 +141,16 @@ def _imports(opset, domains):
 def normal(*shape, seed=0):
     """Normal values in float32."""
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def prepared_graph(model):
+    """The graph of a model that is prepared for quantization."""
+    return prepare(load_model(model)).graph_model
+
+
+def constants_of(model):
+    """The initializers of a model by name."""
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
 
 
 def sqnr_in_int8(source, data, **options):

@@ -20,7 +20,7 @@ import trtint8
 from calibrators.errors import EngineError, ModelError, OutputError
 from calibrators.tables.cache_origin import CacheOrigin, origin_path, write_with_origin
 from tests.trtint8.engines import build_rtx
-from tests.trtint8.onnx_models import Graph, conv_relu_conv
+from tests.trtint8.onnx_models import Graph, conv_relu_conv, normal
 from trtint8 import built_files
 from trtint8.built_files import (
     _holds,
@@ -79,7 +79,7 @@ def test_whether_samples_may_be_joined_is_found_by_running_the_network(
     last = g.Squeeze("last", hidden, g.constant(np.array([1])))
     back = last if over_time else g.Transpose("back", last, perm=[1, 0, 2])
     model = g.model({"x": ["one", "other", 8]}, g.MatMul("y", back, g.weights(6, 5)))
-    x = np.random.default_rng(0).standard_normal((9, 4, 8)).astype(np.float32)
+    x = normal(9, 4, 8)
     table = trtint8.calibrate(model, trtint8.BatchAxes({"x": x}, {"x": int(over_time)}))
     built, calibration = (trtint8.quantize(model, table), None) if quantized else (model, table)
     profile = {"x": trtint8.ShapeRange((1, 1, 8), (8, 4, 8), (16, 16, 8))}

@@ -1,5 +1,6 @@
 """An engine, and the ranges of a network of one's own, by the public calls."""
 
+import itertools
 import sys
 import warnings
 from dataclasses import replace
@@ -22,7 +23,7 @@ from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.flavor import Flavor
 from tests.trtint8.builder.networks import Noting, NotingConfig, add_residual, implicit_module, new_network
 from tests.trtint8.engines import build_rtx
-from tests.trtint8.onnx_models import Graph
+from tests.trtint8.onnx_models import Graph, constants_of, normal
 from trtint8.auditing.audit import Estimator
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.qdq import load_engine_qdq
@@ -39,6 +40,7 @@ def test_keywords_reach_the_build(rtx, table, tmp_path):
         fp16=False,
     )
     assert result.table.amax["images"] == 3.5
+    assert constants_of(onnx.load(result.qdq_model))["images_scale"] == np.float32(3.5 / 127)
     assert result.info.compute_capabilities == ("8.6",)
     assert result.info.int8_layers == (8, 9)  # one was kept in float
     assert {path.name for path in tmp_path.iterdir()} >= {"m.engine", "m.engine.json", "m.qdq.onnx"}
@@ -93,69 +95,41 @@ def test_one_compute_capability_by_itself(rtx, capabilities, table, tmp_path):
     assert result.info.compute_capabilities == ("8.6",)
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"method": "minmax"}, "the ranges are those of a table, so method has no effect"),
-        ({"preprocessing": trtint8.Preprocessing()}, "so preprocessing has no effect; leave it out, or give"),
-        ({"limit": 5}, "so limit has no effect"),
-    ],
-)
-def test_what_says_how_samples_are_used_is_refused_with_a_table(given, words, table, tmp_path):
-    with pytest.raises(CalibrationDataError, match=words):
-        trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / "m.engine", **given)
-    assert not list(tmp_path.iterdir())
+PLACES = {
+    "table": ("the ranges are those of a table", "leave it out, or give"),
+    "samples": ("there are no samples to calibrate with", "leave it out, or give samp"),
+    "calibrator": ("the ranges are those of a calibrator", "give it to the calibr"),
+    "pairs": ("holds Q/DQ pairs and is built as it is", "leave it out, or give the float"),
+}
+RANGES_BY_HAND = {"dynamic_ranges": {"images": 1.0}}
 
 
 @pytest.mark.parametrize(
-    ("given", "option"),
+    ("where", "given"),
     [
-        ({"method": "minmax"}, "method"),
-        ({"preprocessing": trtint8.Preprocessing()}, "preprocessing"),
-        ({"batch_size": 4}, "batch_size"),
-        ({"limit": 5}, "limit"),
+        *itertools.product(
+            PLACES,
+            [
+                {"method": "minmax"},
+                {"preprocessing": trtint8.Preprocessing()},
+                {"batch_size": 4},
+                {"limit": 5},
+            ],
+        ),
+        *(("pairs", given) for given in (RANGES_BY_HAND, {"keep_float": "*"}, {"keep_int8": ["*"]}, {})),
     ],
 )
-def test_what_says_how_samples_are_used_is_refused_without_samples(given, option, tmp_path):
-    inputs = trtint8.model_inputs(DEMO_MODEL)
-    calibrator = Calibrator(np.zeros((4, 1, 8, 8), np.float32), inputs)
-    for calibration, words in (
-        (
-            None,
-            f"there are no samples to calibrate with, so {option} has no effect; leave it out, or give samp",
-        ),
-        (
-            calibrator,
-            f"the ranges are those of a calibrator, so {option} has no effect; give it to the calibr",
-        ),
-    ):
-        with pytest.raises(CalibrationDataError, match=words):
-            trtint8.build_int8_engine(
-                DEMO_MODEL, calibration, tmp_path / "m.engine", dynamic_ranges={"images": 1.0}, **given
-            )
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("calibration", "given", "words"),
-    [
-        (
-            "nowhere.npz",
-            {},
-            r"holds Q/DQ pairs and is built as it is, so calibration data, or a table, has no",
-        ),
-        (None, {"dynamic_ranges": {"images": 1.0}}, "so dynamic_ranges has no effect"),
-        (None, {"keep_float": "*"}, "keep_float"),
-        (None, {"keep_int8": ["*"]}, "so keep_int8 has no effect"),
-        (None, {"method": "mse"}, "so method has no effect"),
-        (None, {"preprocessing": trtint8.Preprocessing()}, "so preprocessing has no effect"),
-        (None, {"batch_size": 4}, "so batch_size has no effect"),
-        (None, {"limit": 5}, "so limit has no effect"),
-    ],
-)
-def test_what_says_which_ranges_are_used_is_refused_with_pairs(calibration, given, words, table, tmp_path):
-    model = trtint8.quantize(DEMO_MODEL, table)
-    with pytest.raises(CalibrationDataError, match=words):
+def test_what_would_have_no_effect_is_refused(where, given, table, tmp_path):
+    model, calibration = DEMO_MODEL, table if where == "table" else None
+    if where == "pairs":
+        model, calibration = trtint8.quantize(DEMO_MODEL, table), None if given else "nowhere.npz"
+    elif where != "table":
+        given = given | RANGES_BY_HAND
+    if where == "calibrator":
+        calibration = Calibrator(np.zeros((4, 1, 8, 8), np.float32), trtint8.model_inputs(DEMO_MODEL))
+    place, advice = PLACES[where]
+    name = next(iter(given), "calibration data, or a table,")
+    with pytest.raises(CalibrationDataError, match=f"{place}, so {name} has no effect; {advice}"):
         trtint8.build_int8_engine(model, calibration, tmp_path / "m.engine", **given)
     assert not list(tmp_path.iterdir())
 
@@ -261,7 +235,7 @@ def test_ranges_that_are_refused(network, ranges, error, words):
 
 def test_a_table_whose_ranges_lose_too_much(network):
     histogram = Histogram()
-    histogram.observe(np.random.default_rng(0).standard_normal(5000).astype(np.float32))
+    histogram.observe(normal(5000))
     table = trtint8.CalibrationTable({"x": 0.01}, "entropy", histograms={"x": histogram})
     with pytest.warns(UserWarning, match=r"1.*'x'"):
         assert trtint8.set_dynamic_ranges(network, table).given == {"x": 0.01}
@@ -305,7 +279,7 @@ def test_the_gpu_that_is_named_decides_which_layers_stay_in_fp16(rtx, tmp_path):
         y = g.Relu(f"{name}_relu", y) if y != "x" else y
         y = g.Conv(name, y, g.weights(*channels, 3, 3), pads=[1] * 4)
     model = g.model({"x": [8, 128, 32, 32]}, y)
-    images = np.random.default_rng(0).standard_normal((8, 128, 32, 32)).astype(np.float32)
+    images = normal(8, 128, 32, 32)
     table = trtint8.calibrate(model, images, method="minmax", tensors="all")
     layers = {("8.0",): ("first",), ("8.9",): ("first", "second")}
     layers |= {(): layers["8.9",], ("8.0", "8.9"): layers["8.9",]}
@@ -331,7 +305,7 @@ def deep(samples):
 def test_what_to_expect_on_the_gpu_that_is_named(samples, profiles, taken, rtx, tmp_path, monkeypatch):
     del rtx
     monkeypatch.setattr("trtint8.tuning.measured.gpu_problem", lambda: "there is none")
-    model, given = deep(samples), np.random.default_rng(0).standard_normal((64, 512)).astype(np.float32)
+    model, given = deep(samples), normal(64, 512)
     built = build_rtx(
         given,
         tmp_path / "m.engine",
@@ -367,7 +341,7 @@ def test_what_to_expect_on_the_gpu_that_is_named(samples, profiles, taken, rtx, 
 def test_nothing_is_expected_where_no_one_gpu_is_named(change, rtx, tmp_path, monkeypatch):
     del rtx
     monkeypatch.setattr("trtint8.tuning.measured.gpu_problem", lambda: "there is none")
-    given = np.random.default_rng(0).standard_normal((8, 512)).astype(np.float32)
+    given = normal(8, 512)
     options = {"keep_int8": ["*"]}
     built = build_rtx(given, tmp_path / "m.engine", model=deep("N"), **options, **change)
     assert built.expected is None
@@ -385,7 +359,7 @@ def test_an_engine_for_the_gpu_of_this_machine_is_timed_beside_fp16(rtx, tmp_pat
     monkeypatch.setattr("trtint8.tuning.measured.gpu_problem", lambda: None)
     monkeypatch.setattr("trtint8.tuning.measured.compute_capability", lambda _device: "8.9")
     monkeypatch.setattr("trtint8.tuning.measured.gpu_names", lambda: ["NVIDIA L4"])
-    given = np.random.default_rng(0).standard_normal((8, 512)).astype(np.float32)
+    given = normal(8, 512)
     options = {"keep_int8": ["*"], "compute_capabilities": ["8.9"]}
     expected = build_rtx(given, tmp_path / "m.engine", model=deep("N"), **options).expected
     assert timed == [[{"FP16": ["first"]}, {"INT8": ["first"]}]]
@@ -401,7 +375,7 @@ def test_an_engine_that_is_written_is_none_the_worse_for_an_estimate_that_fails(
         raise BuildError("no FP16 here")
 
     monkeypatch.setattr("trtint8.auditing.audit.Estimator.estimate", fail)
-    given = np.random.default_rng(0).standard_normal((8, 512)).astype(np.float32)
+    given = normal(8, 512)
     options = {"keep_int8": ["*"], "compute_capabilities": ["8.9"]}
     built = build_rtx(given, tmp_path / "m.engine", model=deep("N"), **options)
     assert built.expected is None and built.engine.exists()
@@ -426,7 +400,7 @@ def test_an_engine_that_is_slower_than_fp16_is_built_in_fp16(
     monkeypatch.setattr("trtint8.tuning.measured.gpu_problem", lambda: None)
     monkeypatch.setattr("trtint8.tuning.measured.compute_capability", lambda _device: "8.9")
     monkeypatch.setattr("trtint8.tuning.measured.gpu_names", lambda: ["NVIDIA L4"])
-    given = np.random.default_rng(0).standard_normal((8, 2048)).astype(np.float32)
+    given = normal(8, 2048)
     options = {"keep_int8": insisted, "compute_capabilities": ["8.9"]}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -447,7 +421,7 @@ def test_an_engine_that_is_estimated_to_be_slower_is_built_in_fp16(rtx, tmp_path
         factor = 3 if "INT8" in precision else 1
         return replace(found, seconds=factor * found.seconds, cached_seconds=factor * found.cached_seconds)
 
-    given = np.random.default_rng(0).standard_normal((8, 2048)).astype(np.float32)
+    given = normal(8, 2048)
     options = {"compute_capabilities": ["8.9"]}
     built = build_rtx(given, tmp_path / "m.engine", model=wide(), **options)
     assert built.info.int8_layers == (1, 1) and built.expected.of_fp16[1] < 1
@@ -464,7 +438,7 @@ def test_layers_are_placed_for_the_optimal_shapes(optimal, in_int8, rtx, tmp_pat
     del rtx
     monkeypatch.setattr("trtint8.tuning.measured.gpu_problem", lambda: "there is none")
     model = wide(256, 16384)
-    given = np.random.default_rng(0).standard_normal((8, 256)).astype(np.float32)
+    given = normal(8, 256)
     built = build_rtx(
         given,
         tmp_path / "m.engine",

@@ -5,9 +5,8 @@ import pytest
 
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.arithmetic.simulated import output_of, values
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Shaped, prepared_graph
 from trtint8.interop.migrate import render_ncnn_table
-from trtint8.models.model import load_model, prepare
 
 ncnn = pytest.importorskip("ncnn", reason="ncnn is not installed (pip install ncnn)")
 
@@ -159,4 +158,4 @@ def test_three_layers(tmp_path, requantized):
     )
     net.weighted("InnerProduct", "last", last, biases[2], f"0=10 1=1 2={last.size}")
     assert_close(output_of(model, ranges, "ncnn", {"x": images}), net.run(images[0], tmp_path))
-    assert prepare(load_model(model)).graph_model.graph.num_nodes() == 6
+    assert prepared_graph(model).graph.num_nodes() == 6

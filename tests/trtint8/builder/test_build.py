@@ -16,7 +16,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from numpy.testing import assert_array_equal
+from onnx import TensorProto, helper
 
 import trtint8
 from calibrators import cuda
@@ -30,7 +31,15 @@ from calibrators.tensorrt.calibrator import Calibrator
 from tests.host_device import HostDevice
 from tests.trtint8.builder.building import Bar, build
 from tests.trtint8.engines import build_rtx
-from tests.trtint8.onnx_models import Graph, Shaped, conv_relu_conv, save_external, specs
+from tests.trtint8.onnx_models import (
+    Graph,
+    Shaped,
+    constants_of,
+    conv_relu_conv,
+    normal,
+    save_external,
+    specs,
+)
 from trtint8.builder import build as builder
 from trtint8.builder.build import (
     Build,
@@ -551,7 +560,7 @@ def test_without_values_tensorrt_says_what_is_missing(rtx):
 
 
 ZERO = np.int8(0)
-X = np.random.default_rng(1).standard_normal((2, 4, 8, 8)).astype(np.float32)
+X = normal(2, 4, 8, 8, seed=1)
 
 
 def rewritten(model):
@@ -563,7 +572,7 @@ def outputs(model):
 
 
 def scales(model):
-    constants = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
+    constants = constants_of(model)
     pairs = [node for node in model.graph.node if node.op_type.endswith("izeLinear")]
     return [constants[node.input[1]] for node in pairs]
 
@@ -595,7 +604,7 @@ def test_weights_that_are_zero_get_a_positive_scale(stored, point):
     exact = convolution(
         scale=(0.01, 1, 0.02, 1), weights=np.reshape([0.5, 0, 0.5, 0], (4, 1, 1, 1)) * np.ones((4, 4, 3, 3))
     )
-    np.testing.assert_array_equal(outputs(found), outputs(exact[0].model({"x": ["n", 4, 8, 8]}, exact[1])))
+    assert_array_equal(outputs(found), outputs(exact[0].model({"x": ["n", 4, 8, 8]}, exact[1])))
     assert not all((scale > 0).all() for scale in scales(given))
 
 
@@ -651,7 +660,7 @@ def test_a_number_that_multiplies_a_convolution_becomes_one_per_channel(form):
     given = scaled(**form)
     found = rewritten(given)
     assert factor_shape(found) == (8, 1, 1)
-    np.testing.assert_array_equal(outputs(found), outputs(given))
+    assert_array_equal(outputs(found), outputs(given))
 
 
 def test_other_factors_stay():

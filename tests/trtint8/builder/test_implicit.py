@@ -20,6 +20,7 @@ from tests.trtint8.builder.networks import (
     named,
     new_network,
 )
+from tests.trtint8.onnx_models import prepared_graph
 from trtint8.builder.config import BuildOptions
 from trtint8.builder.implicit import (
     ImplicitInt8,
@@ -36,7 +37,6 @@ from trtint8.builder.implicit import (
 from trtint8.calibration import model_inputs
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.profiles import ShapeRange
-from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import runnable
 
 IMAGES = np.random.default_rng(0).random((10, 1, 8, 8), np.float32)
@@ -56,7 +56,7 @@ def parsed(rtx):
     builder = trt.Builder(logger)
     network = builder.create_network(0)
     parser = trt.OnnxParser(network, logger)
-    with runnable(prepare(load_model(DEMO_MODEL)).graph_model) as serialized:
+    with runnable(prepared_graph(DEMO_MODEL)) as serialized:
         assert parser.parse(serialized)
     yield trt, network, builder.create_builder_config()
     del parser, network, builder

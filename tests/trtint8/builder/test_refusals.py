@@ -13,7 +13,7 @@ from calibrators.errors import BuildError
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.detectors import images, suppressing_detector
 from tests.trtint8.engines import build_rtx
-from tests.trtint8.onnx_models import Graph, Shaped, conv_relu_conv
+from tests.trtint8.onnx_models import Graph, Shaped, conv_relu_conv, normal
 from tests.trtint8.refused_models import NODES, refused_model
 from trtint8 import int8_engine
 from trtint8.builder.build import Build
@@ -81,7 +81,7 @@ def test_an_input_that_is_an_output_too_is_refused_before_the_data_is_read(batch
     with pytest.raises(BuildError) as caught:
         trtint8.build_int8_engine(tmp_path / "m.onnx", lambda: pytest.fail("read"), tmp_path / "m.engine")
     assert str(caught.value) == words
-    values = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
+    values = normal(4, 4)
     table = trtint8.calibrate(tmp_path / "m.onnx", {"x": values})
     quantized = trtint8.quantize(tmp_path / "m.onnx", table)
     assert [output.name for output in quantized.graph.output] == ["product_out", "x"]

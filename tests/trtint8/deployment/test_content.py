@@ -9,6 +9,7 @@ from importlib.resources import files
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from onnx import TensorProto
 
 from calibrators.data.images.preprocessing import Preprocessing
@@ -248,7 +249,7 @@ def test_images_are_prepared_as_trtint8_does_it(make_source, prepare, wanted):
         inputs = (type(inputs[0])("images", "float32", ("batch", 8, 6, 3)),)
     source = make_source(preprocessing=wanted, inputs=inputs)
     images = np.random.default_rng(0).integers(0, 256, (2, 12, 10, 3), np.uint8)
-    np.testing.assert_array_equal(prepare(source, images), wanted(images))
+    assert_array_equal(prepare(source, images), wanted(images))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 import trtint8
 from calibrators.host.session import open_session
 from tests.trtint8.engines import build_rtx
-from tests.trtint8.onnx_models import conv_relu_conv, parsed
+from tests.trtint8.onnx_models import constants_of, conv_relu_conv, parsed
 
 IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, 3, 16, 16)).astype(np.float32)
 
@@ -56,7 +56,7 @@ def with_constant_nodes(model):
 
 def with_stored_integers(model):
     """The integers of weights in place of the floats before their pairs."""
-    arrays = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
+    arrays = constants_of(model)
     for node in [one for one in model.graph.node if one.op_type == "QuantizeLinear"]:
         if node.input[0] in arrays:
             weights, scale = arrays[node.input[0]], arrays[node.input[1]].reshape(-1, 1, 1, 1)

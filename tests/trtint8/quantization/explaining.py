@@ -8,9 +8,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Shaped, prepared_graph
 from tests.trtint8.quantization.attention_models import FORMS, plain
-from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 from trtint8.quantization.targets import target_named
 
@@ -173,7 +172,7 @@ CASES |= {
 def explained(heading):
     """The decisions of one case, a line for each, and how many nodes that multiply run in INT8."""
     form, target, kept = CASES[heading]
-    model = prepare(load_model(form())).graph_model
+    model = prepared_graph(form())
     placement = place(model, kept, target_named(target), float16=heading.endswith(" with FP16"))
     lines = [
         " | ".join((found.node, found.operator, "INT8" if found.quantized else "float", found.reason))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from tests.trtint8.onnx_models import prepared_graph
 from tests.trtint8.quantization.attention_models import FORMS, AttentionGraph, plain
-from trtint8.models.model import load_model, prepare
 from trtint8.quantization.attention import find_attentions, output_readers
 from trtint8.quantization.targets import AttentionLimits
 
@@ -15,7 +15,7 @@ LIMITS = AttentionLimits()
 
 
 def found(model):
-    return find_attentions(prepare(load_model(model)).graph_model)
+    return find_attentions(prepared_graph(model))
 
 
 @pytest.mark.parametrize("name", sorted(FORMS.keys() - {"returned_softmax"}))
@@ -139,7 +139,7 @@ def test_a_long_chain_of_masks():
     nodes.append(helper.make_node("MatMul", ["s", "x"], ["o"]))
     x, y, o = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 16, 16]) for name in "xyo")
     model = helper.make_model(helper.make_graph(nodes, "g", [x, y], [o]), ir_version=8)
-    assert find_attentions(prepare(load_model(model)).graph_model) == []
+    assert find_attentions(prepared_graph(model)) == []
 
 
 @pytest.mark.parametrize(

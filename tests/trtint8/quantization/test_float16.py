@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
@@ -13,7 +14,7 @@ import trtint8
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8 import onnx_models
 from tests.trtint8.engines import build_rtx
-from tests.trtint8.onnx_models import Shaped, parsed
+from tests.trtint8.onnx_models import Shaped, constants_of, normal, parsed, prepared_graph
 from tests.trtint8.quantization.float16.half_models import (
     FLOAT,
     HALF,
@@ -28,7 +29,7 @@ from tests.trtint8.quantization.float16.half_models import (
 from trtint8.cli.main import main
 from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import to_proto
-from trtint8.quantization.float16 import find_decisions, float32_nodes, signature, to_float16
+from trtint8.quantization.float16 import find_decisions, to_float16
 from trtint8.quantization.float16_magnitudes import round_scale
 
 
@@ -71,7 +72,7 @@ def test_initializers_that_are_listed_as_inputs_become_fp16():
     onnx.checker.check_model(converted, full_check=True)
     assert [value.name for value in converted.graph.input] == ["images"]
     plain = to_proto(to_float16(load_model(model).graph_model, float32_io=True, peaks=None, name="m")[0])
-    images = {"images": np.random.default_rng(0).standard_normal((4, 3, 16, 16), np.float32)}
+    images = {"images": normal(4, 3, 16, 16)}
     assert np.array_equal(run(converted, images), run(plain, images))
 
 
@@ -87,7 +88,7 @@ def test_inputs_and_outputs_stay_fp32_where_asked():
 
 def test_a_quantizer_and_its_dequantizer_have_the_same_scale_in_two_types():
     model, _ = convert(conv_relu_conv(), float32_io=True)
-    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    constants = constants_of(model)
     pairs = {node.op_type: node for node in model.graph.node if "images" in node.name}
     quantizer, dequantizer = (
         constants[pairs[kind].input[1]] for kind in ("QuantizeLinear", "DequantizeLinear")
@@ -118,10 +119,7 @@ def test_scales_of_pairs_in_fp32_are_not_rounded(target):
     exact = trtint8.quantize(source, table, target=target)
     options = {"float16": True, "float32_io": True, "keep_int8": ["*"]}
     half = trtint8.quantize(source, table, target=target, **options)
-    scales = [
-        {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-        for model in (exact, half)
-    ]
+    scales = [constants_of(model) for model in (exact, half)]
     for name in ("tiny_out_scale", "second_out_scale"):
         assert scales[0][name] == scales[1][name]
     wanted, got = run(exact, {"x": x}), run(half, {"x": x})
@@ -136,7 +134,7 @@ def test_tensors_that_share_a_scale_keep_it_where_one_of_their_pairs_is_fp16():
     source, peaks = g.model({"x": ["N", 8]}, tensor), {"full_out": 1e5, "last_out": 1e5}
     model, kept = convert(source, peaks=peaks, float32_io=True)
     assert list(kept) == ["full", "last"]
-    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    constants = constants_of(model)
     pairs = [node for node in model.graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
     scales = [constants[node.input[1]] for node in pairs]
     assert [scale.dtype for scale in scales] == [*[np.float16] * 3, *[np.float32] * 3]
@@ -151,7 +149,7 @@ def test_a_pair_whose_scale_is_beyond_fp16_is_in_fp32_between_inputs_and_outputs
     model, _ = convert(source)
     assert operators(model) == ["Cast", "QuantizeLinear", "DequantizeLinear", "Cast"]
     y = run(model, {"x": np.array([[0, 40000, -60000]], np.float16)})
-    np.testing.assert_array_equal(y, np.array([[0, 0, -np.inf]], np.float16))
+    assert_array_equal(y, np.array([[0, 0, -np.inf]], np.float16))
 
 
 def test_readers_in_fp32_get_a_dequantizer_of_their_own():
@@ -218,7 +216,7 @@ def test_what_makes_and_reads_sequences_stays_in_fp32():
     proto, kept = convert(parsed("float[2, 3] x", "float[4, 3] y", body))
     assert list(kept) == ["make", "read"]
     x = np.arange(-3, 3, dtype=np.float16).reshape(2, 3)
-    np.testing.assert_array_equal(run(proto, {"x": x}), np.concatenate([np.maximum(x, 0)] * 2))
+    assert_array_equal(run(proto, {"x": x}), np.concatenate([np.maximum(x, 0)] * 2))
 
 
 def test_operators_that_onnx_does_not_define_stay_in_fp32():
@@ -293,23 +291,6 @@ def test_quantize_writes_fp16(tmp_path, capsys):
     assert "--float16" in capsys.readouterr().err
 
 
-def test_tensorrt_for_rtx_builds_it_with_int8_and_fp16(tmp_path):
-    """A product that is kept in float runs in FP16, the convolutions in INT8."""
-    pytest.importorskip("tensorrt_rtx")
-    g = Shaped(quantized=False)
-    x = g.Conv("conv", "images", g.weights(16, 3, 3, 3), pads=[1] * 4)
-    x = g.Flatten("flat", g.GlobalAveragePool("pool", g.Relu("relu", x)))
-    model = g.model({"images": [4, 3, 16, 16]}, g.MatMul("head", x, g.weights(16, 10)))
-    built = built_for_rtx(model, {"images": 2.0, "relu_out": 1.0}, tmp_path, keep_float=["head"])
-    assert built.info.quantized_nodes == ("conv",)
-    assert built.info.layers.weighted_summary(["conv", "head"]) == {"INT8": ["conv"], "FP16": ["head"]}
-    assert [(spec.name, spec.dtype) for spec in (*built.info.inputs, *built.info.outputs)] == [
-        ("images", "float32"),
-        ("head_out", "float32"),
-    ]
-    assert types(onnx.load(tmp_path / "m.qdq.onnx"))["flat_out"] == HALF
-
-
 def test_names_that_the_model_has_are_not_given_again():
     """As of models that were converted before: here every name that a conversion would give first."""
     g = Shaped(quantized=False)
@@ -330,7 +311,7 @@ def test_names_that_the_model_has_are_not_given_again():
     names = [node.name for node in model.graph.node]
     assert len(set(names)) == len(names)
     x = np.linspace(-2, 2, 8, dtype=np.float32)[None]
-    np.testing.assert_allclose(run(model, {"x": x}), -np.exp(0.5 * x + 3), rtol=0.01)
+    assert_allclose(run(model, {"x": x}), -np.exp(0.5 * x + 3), rtol=0.01)
 
 
 def test_sums_of_squares_stay_in_fp32_between_casts():
@@ -463,26 +444,6 @@ def hidden_by(low):
     return g.model({"x": [2, 8], "mask": [1, 8]}, softmax)
 
 
-def test_the_rules_need_no_ranges():
-    prepared = prepare(load_model(network(("Exp", [], {}), ("Relu", [], {}))))
-    assert list(float32_nodes(prepared.graph_model, None, {})) == ["exp0"]
-
-
-def test_what_a_schema_says_about_types():
-    resize = ("Resize", [np.zeros(0, np.float32), np.array([1, 2], np.float32)], {"mode": "nearest"})
-    model = load_model(network(resize)).graph_model
-    found = signature(model.graph[0], model)
-    assert (found.inputs, found.outputs) == ((True, True, False), (True,))
-    assert found.known and found.has_half_form
-
-
-def test_an_operator_that_onnx_does_not_define():
-    model = ir.from_proto(parsed("float[N, 8] x", "float[] y", "[own] y = own.Relu (x)", domains=["own"]))
-    found = signature(model.graph[0], model)
-    assert (found.inputs, found.outputs, found.known) == ((False,), (False,), False)
-    assert list(float32_nodes(model, None, {})) == ["own"]
-
-
 TURNS = (("projection_out", "turn"), ("turn", "turned"))
 
 
@@ -563,11 +524,11 @@ def test_a_type_that_a_node_names_is_the_one_that_it_gives_out(operator, opset):
         made = g.Reshape("row", made, g.constant(np.array([8])))
     source = g.model({"x": [2, 8]}, g.Add("sum", layer, made))
     source.opset_import[0].version = opset
-    x = np.random.default_rng(0).standard_normal((2, 8)).astype(np.float32)
+    x = normal(2, 8)
     wanted = run(source, {"x": x}) if operator != "Bernoulli" else None
     found = run(convert(source, float32_io=True)[0], {"x": x})
     if wanted is not None:
-        np.testing.assert_allclose(found, wanted, atol=2e-3)
+        assert_allclose(found, wanted, atol=2e-3)
 
 
 def kept(*steps):
@@ -733,7 +694,7 @@ def test_thousands_of_decisions_in_a_row_are_found():
     y = g.MatMul("layer", "x", g.weights(8, 8))
     for number in range(4000):
         y = g.Floor(f"floor{number}", y)
-    found = find_decisions(prepare(load_model(g.model({"x": [2, 8]}, y))).graph_model)
+    found = find_decisions(prepared_graph(g.model({"x": [2, 8]}, y)))
     assert len(found.nodes) == 4000
 
 

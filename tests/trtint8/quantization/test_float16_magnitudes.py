@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 import trtint8
 from calibrators.tables.table import CalibrationTable
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Shaped, normal, prepared_graph
 from tests.trtint8.quantization.float16.half_models import HALF, network, run, types, weights
-from trtint8.models.model import load_model, prepare
+from trtint8.models.model import load_model
 from trtint8.quantization.float16_magnitudes import (
     Magnitudes,
     loses_little,
@@ -22,14 +22,14 @@ from trtint8.quantization.float16_magnitudes import (
 def bound_of(*steps, shape=(4, 8), peaks=None):
     """The bound of a chain's output, and the largest magnitude of it for inputs of 3 and -3."""
     model = network(*steps, shape=shape)
-    prepared = prepare(load_model(model)).graph_model
+    prepared = prepared_graph(model)
     name = model.graph.output[0].name
     found = Magnitudes.of(prepared, peaks or {"x": 3.0})
     x = np.random.default_rng(0).choice([-3.0, 3.0], shape).astype(np.float32)
     return found.bounds.get(name), float(np.abs(run(model, {"x": x})).max())
 
 
-CONV = np.random.default_rng(2).standard_normal((6, 4, 3, 3)).astype(np.float32)
+CONV = normal(6, 4, 3, 3, seed=2)
 KERNEL = {"shape": (1, 4, 5, 5)}
 
 
@@ -76,7 +76,7 @@ def test_some_bounds():
 
 def test_what_was_seen_goes_before_what_is_bounded():
     found = Magnitudes.of(
-        prepare(load_model(network(("MatMul", [weights(8, 8)], {}), ("Relu", [], {})))).graph_model,
+        prepared_graph(network(("MatMul", [weights(8, 8)], {}), ("Relu", [], {}))),
         {"x": 1e9, "matmul0_out": 2.0},
     )
     assert found.seen["matmul0_out"] == 2 and found.bounds == {"relu1_out": 2.0}

@@ -1,13 +1,12 @@
 """Operators that once had no row, through the public calls."""
 
-import numpy as np
 import pytest
 
 import trtint8
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Shaped, normal
 from tests.trtint8.quantization.float16.half_models import FLOAT, HALF, types
 
-IMAGES = np.random.default_rng(0).standard_normal((8, 4, 8, 8)).astype(np.float32)
+IMAGES = normal(8, 4, 8, 8)
 
 
 def network(between):

@@ -6,9 +6,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from calibrators.errors import ModelError
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Shaped, prepared_graph
 from tests.trtint8.quantization.attention_models import FORMS, plain
-from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import Edge, obstacle, place, placed_tensors
 from trtint8.quantization.targets import TARGETS, target_named
 
@@ -16,7 +15,7 @@ IMAGES = {"x": ["N", 4, 8, 8]}
 
 
 def placed(model, **options):
-    return place(prepare(load_model(model)).graph_model, **options)
+    return place(prepared_graph(model), **options)
 
 
 def conv(g, source, name, channels=4):
@@ -35,11 +34,13 @@ def groups(placement):
     ("operator", "shape", "attributes", "inputs", "axis"),
     [
         ("Conv", (5, 4, 3, 3), {}, IMAGES, 0),
+        ("Conv", (8, 2, 3, 3), {"group": 2}, IMAGES, 0),
         ("ConvTranspose", (4, 5, 3, 3), {}, IMAGES, 1),
         ("ConvTranspose", (4, 2, 3, 3), {"group": 2}, IMAGES, None),
         ("Gemm", (4, 5), {"transB": 0}, {"x": ["N", 4]}, 1),
         ("Gemm", (5, 4), {"transB": 1}, {"x": ["N", 4]}, 0),
         ("MatMul", (4, 5), {}, {"x": ["N", 4]}, 1),
+        ("MatMul", (2, 4, 8), {}, {"x": [2, 3, 4]}, None),
     ],
 )
 def test_weighted_operators(operator, shape, attributes, inputs, axis):
@@ -188,19 +189,11 @@ def test_keep_float_without_a_match_is_named():
         placed(three_convs(), keep_float=["head", "tail_*"])
 
 
-def test_conv_with_weights_of_run_time_stays_float():
-    g = Shaped()
-    y = g.Conv("dynamic", conv(g, "x", "a"), "z")
-    placement = placed(g.model(IMAGES | {"z": [4, 4, 3, 3]}, y))
-    assert placement.quantized_nodes == ("a",)
-    assert "computed at run time" in placement.decisions[1].reason
-    assert edges_of(placement, "dynamic") == []
-
-
-def test_model_without_weighted_nodes():
+@pytest.mark.parametrize("patterns", [{}, {"keep_float": ["*"]}, {"keep_int8": ["*"]}])
+def test_model_without_weighted_nodes(patterns):
     g = Shaped()
     with pytest.raises(ModelError, match="nothing to run in INT8"):
-        placed(g.model(IMAGES, g.Relu("relu", "x")))
+        placed(g.model(IMAGES, g.Relu("relu", "x")), **patterns)
 
 
 def test_a_first_state_of_zeros_is_changed_by_no_sample():
@@ -264,7 +257,7 @@ def test_batch_size_does_not_change_the_placement():
 
 
 def test_attention_of_open_length_is_quantized_where_the_largest_is_known():
-    graph_model = prepare(load_model(plain(length="length"))).graph_model
+    graph_model = prepared_graph(plain(length="length"))
     quantized = {
         length: place(graph_model, largest={"x": (8, length, 32)}).quantized_nodes for length in (512, 513)
     }
@@ -274,7 +267,7 @@ def test_attention_of_open_length_is_quantized_where_the_largest_is_known():
 
 @pytest.mark.parametrize("form", [plain, lambda: plain(length="length"), FORMS["at_the_end"]])
 def test_placed_tensors_are_those_of_all_targets(form):
-    graph_model = prepare(load_model(form())).graph_model
+    graph_model = prepared_graph(form())
     tensors = set(placed_tensors(graph_model))
     largest = {"x": (1, 16, 32)}
     needed = {name for target in TARGETS.values() for name in place(graph_model, (), target, largest).tensors}
@@ -298,7 +291,7 @@ def residual_blocks():
 @pytest.mark.parametrize("name", ["residual blocks", *FORMS])
 def test_ranges_suffice_whatever_stays_in_float(name):
     made = residual_blocks() if name == "residual blocks" else FORMS[name]()
-    model = prepare(load_model(made)).graph_model
+    model = prepared_graph(made)
     known = set(placed_tensors(model))
     nodes = [decision.node for decision in place(model).decisions]
     random = np.random.default_rng(0)
@@ -334,7 +327,7 @@ def test_a_concat_whose_size_is_read_copies_int8():
 
 @pytest.mark.parametrize("also_read", [False, True])
 @pytest.mark.parametrize(
-    "moves", [["Transpose"], ["Split"], ["Transpose", "Split"], ["Transpose", "Flatten"]]
+    "moves", [[], ["Transpose"], ["Split"], ["Transpose", "Split"], ["Transpose", "Flatten"]]
 )
 def test_a_concat_that_is_moved_to_an_output_stays_in_float(moves, also_read):
     """Boxes in pixels and scores between 0 and 1, which one scale would round to nothing."""
@@ -368,7 +361,7 @@ def reason(target, operator, x, *weights, **attributes):
         inputs.append("z")
     y = g.op(operator, inputs, "op", **attributes)
     model = g.model({"x": x} | ({} if weights else {"z": [*x[:-2], x[-1], 1]}), y)
-    (node,) = (node for node in prepare(load_model(model)).graph_model.graph if node.name == "op")
+    (node,) = (node for node in prepared_graph(model).graph if node.name == "op")
     return obstacle(node, target_named(target))
 
 
@@ -376,30 +369,18 @@ IMAGE, DEEP = [1, 32, 8, 8], [1, 32, 4, 8, 8]
 
 
 @pytest.mark.parametrize(
-    ("target", "found"),
+    ("target", "found", "grouped"),
     [
-        ("tensorrt", None),
-        ("tensorrt-8.6", None),
-        ("tensorrt-11", None),
-        ("rtx", "TensorRT for RTX has no INT8 kernel for it"),
-        ("dla", None),
+        ("tensorrt", None, None),
+        ("tensorrt-8.6", None, "TensorRT 8.6 refuses grouped ones in INT8"),
+        ("tensorrt-11", None, None),
+        ("rtx", *["TensorRT for RTX has no INT8 kernel for it"] * 2),
+        ("dla", None, "the DLA has no grouped ones"),
     ],
 )
-def test_conv_transpose(target, found):
+def test_conv_transpose(target, found, grouped):
     assert reason(target, "ConvTranspose", IMAGE, (32, 16, 2, 2)) == found
-
-
-@pytest.mark.parametrize(
-    ("target", "found"),
-    [
-        ("tensorrt", None),
-        ("tensorrt-8.6", "TensorRT 8.6 refuses grouped ones in INT8"),
-        ("tensorrt-10", None),
-        ("dla", "the DLA has no grouped ones"),
-    ],
-)
-def test_grouped_conv_transpose(target, found):
-    assert reason(target, "ConvTranspose", IMAGE, (32, 8, 2, 2), group=2) == found
+    assert reason(target, "ConvTranspose", IMAGE, (32, 8, 2, 2), group=2) == grouped
 
 
 def few(inputs, outputs, per_group=""):
@@ -425,7 +406,7 @@ def test_convolutions_of_few_channels(weights, groups, first, found):
     source = "x" if first else g.Relu("relu", "x")
     y = g.Conv("op", source, g.weights(*weights), group=groups)
     model = g.model({"x": [1, weights[1] * groups, 8, 8]}, y)
-    (node,) = (node for node in prepare(load_model(model)).graph_model.graph if node.name == "op")
+    (node,) = (node for node in prepared_graph(model).graph if node.name == "op")
     assert obstacle(node, target_named("tensorrt-10")) == found
     assert obstacle(node, target_named("rtx")) is None
 
@@ -471,7 +452,7 @@ def test_dla(operator, x, weights, attributes, found):
 def test_operators_that_get_no_pairs():
     g = Shaped()
     y = g.Einsum("op", "x", g.weights(8, 4), equation="ij,jk->i")
-    (node,) = prepare(load_model(g.model({"x": ["N", 8]}, y))).graph_model.graph
+    (node,) = prepared_graph(g.model({"x": ["N", 8]}, y)).graph
     found = "it is no product of two matrices, so it cannot become a MatMul, which would be quantized"
     assert obstacle(node, target_named("rtx")) == found
 
@@ -480,6 +461,6 @@ def test_operands_of_another_kind():
     assert reason("tensorrt", "MatMul", ["N", 8], (8,)) == "an operand is a vector"
     g = Shaped()
     y = g.Conv("op", "x", g.Mul("twice", "z", g.constant(np.float32(2))))
-    model = prepare(load_model(g.model({"x": IMAGE, "z": [16, 32, 3, 3]}, y))).graph_model
+    model = prepared_graph(g.model({"x": IMAGE, "z": [16, 32, 3, 3]}, y))
     found = "its weights are computed at run time, and TensorRT's INT8 convolutions need constant ones"
     assert obstacle(model.graph.node(1), target_named("tensorrt")) == found

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import trtint8
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Shaped, normal, prepared_graph
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.attention import find_attentions
 from trtint8.quantization.placement import place
@@ -111,7 +111,7 @@ CASES = {
 
 
 def placed(form, **options):
-    model = prepare(load_model(form().SerializeToString())).graph_model
+    model = prepared_graph(form())
     return place(model, target=TARGETS["rtx"], **{"float16": True} | options)
 
 
@@ -128,7 +128,7 @@ def test_compiled_engines_agree(rtx, form):
     """The choice takes no longer than FP16, and no longer than all layers in INT8."""
     model = form()
     sizes = [size.dim_value or 8 for size in model.graph.input[0].type.tensor_type.shape.dim]
-    samples = np.random.default_rng(0).standard_normal(sizes).astype(np.float32)
+    samples = normal(*sizes)
     table = trtint8.calibrate(model, samples)
     options = {"target": "rtx"}
     chosen = trtint8.audit(model, table, "A10", **options)
@@ -148,7 +148,7 @@ def test_reasons():
 
 
 def test_without_fp16_and_for_other_targets_nothing_is_left():
-    model = prepare(load_model(thin().SerializeToString())).graph_model
+    model = prepared_graph(thin())
     assert placed(thin, float16=False).slower == ()
     for name in TARGETS.keys() - {"rtx"}:
         assert place(model, target=TARGETS[name], float16=True).slower == ()
@@ -172,7 +172,7 @@ def test_what_has_no_known_size_is_in_int8():
     y = conv(g, g.Reshape("reshape", "x", "sizes"), "a", 16, 16)
     model = g.model({"x": ["N", 16, 32, 32]}, y)
     model.graph.input.append(helper.make_tensor_value_info("sizes", TensorProto.INT64, [4]))
-    graph = prepare(load_model(model.SerializeToString())).graph_model
+    graph = prepared_graph(model)
     assert place(graph, target=TARGETS["rtx"], float16=True).quantized_nodes == ("a",)
 
 
@@ -325,7 +325,7 @@ def test_an_attention_is_one_kernel(scaled, packed):
     query = g.Mul("scale", parts[0], g.constant(np.float32(0.5))) if scaled else parts[0]
     soft = g.Softmax("softmax", g.MatMul("scores", query, keys), axis=-1)
     y = g.MatMul("context", soft, parts[2])
-    model = prepare(load_model(g.model({"x": ["N", 4, 32]}, y).SerializeToString())).graph_model
+    model = prepared_graph(g.model({"x": ["N", 4, 32]}, y))
     attentions = [attention.nodes for attention in find_attentions(model)]
     found = readers(KernelGraph(model, KernelCosts(), attentions))
     assert len(attentions) == 1 and not {"scores_out", "softmax_out", "scale_out"} & found.keys()

@@ -1,13 +1,13 @@
 """The config of every tensor, as a placement decides it."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_equal
 
 from calibrators.errors import UnsupportedError
 from calibrators.tables.table import CalibrationTable
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Shaped, prepared_graph
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.config import DLA, State, TensorQuantConfig
 from trtint8.quantization.placement import place
@@ -17,7 +17,7 @@ from trtint8.quantization.tensor_configs import JointConfigs, ppq_document
 
 
 def configs_of(model, **options):
-    return place(prepare(load_model(model)).graph_model, **options).configs
+    return place(prepared_graph(model), **options).configs
 
 
 def conv(g, source, name, channels=4):
@@ -78,7 +78,7 @@ def test_the_target_decides_the_configs():
     model = g.model({"x": ["N", 4, 8, 8]}, conv(g, "x", "only"))
     configs = configs_of(model, target=target_named("dla"))
     assert configs["x"] == DLA.activations
-    np.testing.assert_equal({configs[name].quant_min for name in configs if configs[name].axis == 0}, {-127})
+    assert_equal({configs[name].quant_min for name in configs if configs[name].axis == 0}, {-127})
 
 
 def test_what_is_kept_in_float_is_dequantized():
@@ -218,7 +218,7 @@ def test_what_would_be_slower_is_deactivated():
     assert {one.value for one in State} >= {"deactivated"}
     g = Shaped()
     relu = g.Relu("relu", conv(g, "x", "first"))
-    model = prepare(load_model(g.model({"x": [1, 4, 8, 8]}, conv(g, relu, "second")))).graph_model
+    model = prepared_graph(g.model({"x": [1, 4, 8, 8]}, conv(g, relu, "second")))
     placement = place(model, target=target_named("rtx"), float16=True)
     assert set(placement.slower) <= {"first", "second"}
     states = {placement.configs[name].state for name in ("x", "relu_out")}

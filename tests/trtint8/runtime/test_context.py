@@ -5,6 +5,7 @@ import threading
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from calibrators.cuda import TensorMemory
 from calibrators.errors import CalibrationDataError, EngineError, GpuMemoryError
@@ -45,7 +46,7 @@ def test_a_feed_that_is_alike_is_taken_without_more_ado(bound):
     context.bind({"x": batch(2)})
     asked = len(raw.calls)
     assert context.takes({"x": batch(2, 5)})
-    np.testing.assert_array_equal(run(context, stream), 2 * batch(2, 5))
+    assert_array_equal(run(context, stream), 2 * batch(2, 5))
     assert raw.calls[asked:] == ["run"]
     for other in (batch(3), batch(2).astype(np.float64), batch(2).tolist()):
         assert not context.takes({"x": other})
@@ -57,7 +58,7 @@ def test_what_is_listed_is_what_is_copied(bound, device):
     context.bind({"x": batch(2)})
     ((target, source, nbytes, handle),) = context.uploads
     assert (nbytes, handle) == (24, stream.handle)
-    np.testing.assert_array_equal(read(source, np.float32, (2, 3)), batch(2))
+    assert_array_equal(read(source, np.float32, (2, 3)), batch(2))
     ((host, made, nbytes, handle),) = context.downloads
     assert (host, nbytes, handle) == (context.outputs["y"].ctypes.data, 24, stream.handle)
     assert len({target, source, host, made}) == 4
@@ -71,7 +72,7 @@ def test_an_address_that_tensorrt_cannot_read_is_copied(bound, device):
     array.shape = (2, 3)
     context.bind({"x": on_gpu(array, shift=48)})
     assert raw.addresses["x"] not in (array.pointer, array.pointer + 48)
-    np.testing.assert_array_equal(run(context, stream), 2 * batch(2, 12))
+    assert_array_equal(run(context, stream), 2 * batch(2, 12))
     context.bind({"x": on_gpu(array)})
     assert raw.addresses["x"] == array.pointer
 
@@ -83,7 +84,7 @@ def test_outputs_can_be_placed_and_taken_back(bound, device):
     target = OnGpu(device, batch(2))
     assert "y" in context.place_outputs({"y": target.pointer})
     run(context, stream)
-    np.testing.assert_array_equal(target.read(), 2 * batch(2))
+    assert_array_equal(target.read(), 2 * batch(2))
     assert not context.place_outputs({})
     assert raw.addresses["y"] == own
 

@@ -7,7 +7,7 @@ from onnx import TensorProto
 
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.engines import build_rtx
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Shaped, normal
 from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import to_proto
 from trtint8.quantization.float16 import to_float16
@@ -64,4 +64,4 @@ def network(*steps, shape=("N", 8)):
 
 
 def weights(*shape):
-    return np.random.default_rng(1).standard_normal(shape).astype(np.float32) * 0.1
+    return normal(*shape, seed=1) * 0.1
