@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from calibrators.errors import BuildError, CalibrationDataError, UnsupportedError
+from calibrators.errors import BuildError, UnsupportedError
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.calibrator import Calibrator, ForeignCalibrator
 from calibrators.tensorrt.flavor import Flavor
@@ -66,21 +66,6 @@ def apply(parsed, implicit):
     return apply_ranges(*parsed, implicit, BuildOptions())
 
 
-def test_ranges_of_another_model(parsed):
-    with pytest.raises(BuildError, match="none of the 2 tensors with a range is in the network, 'a' for"):
-        apply(parsed, ImplicitInt8(ranges={"a": 1.0, "b": 2.0}))
-
-
-def test_a_range_by_hand_for_no_tensor(parsed):
-    ranges = ImplicitInt8(ranges={"images": 1.0, "pictures": 1.0}, manual=frozenset({"pictures"}))
-    with pytest.raises(
-        BuildError,
-        match="given for 'pictures', which is no floating-point tensor of the network; it has "
-        "'images', 'logits'",
-    ):
-        apply(parsed, ranges)
-
-
 def test_a_range_by_hand_for_an_input_that_is_int8(parsed):
     _, network, _ = parsed
     by_hand = ImplicitInt8(object(), {"int8": 1.0}, frozenset({"int8"}))
@@ -124,13 +109,6 @@ def test_a_calibrator_that_was_never_asked(calibrator):
     calibrator.table = CalibrationTable({"images": 1.0})  # from its cache
     finish_calibration(calibrator, None)
     finish_calibration(None, None)
-
-
-def test_options_that_contradict_the_data():
-    with pytest.raises(CalibrationDataError, match=r"the model's inputs are missing; give inputs="):
-        Calibrator(IMAGES)
-    with pytest.raises(CalibrationDataError, match="num_batches is 0"):
-        Calibrator(IMAGES, model_inputs(DEMO_MODEL), num_batches=0)
 
 
 def test_a_calibrator_must_upload_to_the_gpu_that_builds(calibrator, monkeypatch):
@@ -273,13 +251,6 @@ def test_ranges_beside_a_calibrator(flavor, network):
     config.int8_calibrator = object()
     with pytest.raises(BuildError, match="config has an int8_calibrator"):
         set_own(flavor, network, RANGES, config)
-
-
-@pytest.mark.parametrize("version", ["rtx", "11.4.0"])
-def test_networks_without_dynamic_ranges(network, version):
-    flavor = Flavor("rtx", "1.7.1") if version == "rtx" else Flavor("tensorrt", version)
-    with pytest.raises(UnsupportedError, match=r"has no dynamic ranges, which TensorRT 8\.5 to 10\.x .*Q/DQ"):
-        set_own(flavor, network, RANGES)
 
 
 def test_a_network_that_is_strongly_typed(flavor, network):

@@ -13,7 +13,7 @@ from calibrators.errors import BuildError
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.detectors import images, suppressing_detector
 from tests.trtint8.engines import build_rtx
-from tests.trtint8.onnx_models import Graph, Shaped, conv_relu_conv, normal
+from tests.trtint8.onnx_models import Graph, conv_relu_conv, normal, parsed
 from tests.trtint8.refused_models import NODES, refused_model
 from trtint8 import int8_engine
 from trtint8.builder.build import Build
@@ -176,14 +176,16 @@ def test_other_reasons_say_nothing_of_nodes(rtx):
 
 def branching():
     """A matrix product, and an If whose branches double what they get."""
-    g = Shaped()
-    product, branches = g.MatMul("product", "x", g.weights(4, 4)), {}
-    for name in ("then_branch", "else_branch"):
-        twice = onnx.helper.make_node("Add", [product, product], [name])
-        output = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["N", 4])
-        branches[name] = onnx.helper.make_graph([twice], name, [], [output])
-    fast = g.Greater("fast", g.ReduceSum("sum", "x", keepdims=0), g.constant(np.float32(0)))
-    return g.model({"x": ["N", 4]}, g.If("rate", fast, **branches))
+    twice = "Add (product, product)"
+    return parsed(
+        "float[N, 4] x",
+        "float[N, 4] y",
+        f"""[product] product = MatMul (x, w) total = ReduceSum <keepdims = 0> (x)
+        fast = Greater (total, zero) [rate] y = If (fast) <then_branch = a () => (float[N, 4] t) {{ t = {twice} }},
+            else_branch = b () => (float[N, 4] e) {{ e = {twice} }}>""",
+        w=normal(4, 4),
+        zero=np.float32(0),
+    )
 
 
 @pytest.mark.parametrize(
@@ -216,26 +218,19 @@ def test_a_failure_in_branches(rtx, tmp_path, monkeypatch, model, reason, advice
 
 def test_int8_weights_with_scales_of_blocks_are_refused(rtx, tmp_path):
     """TensorRT for RTX 1.7 builds an engine that takes them for scales of channels."""
-    make, value = onnx.helper.make_node, onnx.helper.make_tensor_value_info
-    constants = {
-        "xs": np.float32(0.03),
-        "xz": np.int8(0),
-        "wq": np.arange(64, dtype=np.int8).reshape(8, 8),
-        "ws": np.full((4, 8), 0.01, np.float32),
-    }
-    graph = onnx.helper.make_graph(
-        [
-            make("QuantizeLinear", ["x", "xs", "xz"], ["xq"]),
-            make("DequantizeLinear", ["xq", "xs", "xz"], ["xd"]),
-            make("DequantizeLinear", ["wq", "ws"], ["wd"], "weights", axis=0, block_size=2),
-            make("MatMul", ["xd", "wd"], ["y"], "product"),
-        ],
-        "g",
-        [value("x", onnx.TensorProto.FLOAT, [4, 8])],
-        [value("y", onnx.TensorProto.FLOAT, [4, 8])],
-        [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()],
+    model = parsed(
+        "float[4, 8] x",
+        "float[4, 8] y",
+        """xq = QuantizeLinear (x, xs, xz) xd = DequantizeLinear (xq, xs, xz)
+        [weights] wd = DequantizeLinear <axis = 0, block_size = 2> (wq, ws)
+        [product] y = MatMul (xd, wd)""",
+        opset=21,
+        ir_version=10,
+        xs=np.float32(0.03),
+        xz=np.int8(0),
+        wq=np.arange(64, dtype=np.int8).reshape(8, 8),
+        ws=np.full((4, 8), 0.01, np.float32),
     )
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
     with pytest.raises(BuildError, match="'weights' dequantizes int8 weights with one scale per block"):
         build_rtx(None, tmp_path / "m.engine", model=model)
     mended = to_proto(trtint8.mend(model).graph_model)

@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from calibrators.errors import ModelError
-from tests.trtint8.onnx_models import Shaped, prepared_graph
+from tests.trtint8.onnx_models import Shaped, normal, parsed, prepared_graph
 from tests.trtint8.quantization.attention_models import FORMS, plain
 from trtint8.quantization.placement import Edge, obstacle, place, placed_tensors
 from trtint8.quantization.targets import TARGETS, target_named
@@ -240,14 +240,14 @@ def test_a_model_of_integer_operators_is_named_as_such():
 
 def test_layers_within_branches_are_not_found():
     """As in networks that hold a variant for every sampling rate."""
-    g = Shaped()
-    weights, branches = g.weights(4, 4), {}
-    for name in ("then_branch", "else_branch"):
-        product = helper.make_node("MatMul", ["x", weights], [name])
-        output = helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 4])
-        branches[name] = helper.make_graph([product], name, [], [output])
-    fast = g.Greater("fast", g.ReduceSum("sum", "x", keepdims=0), g.constant(np.float32(0)))
-    model = g.model({"x": ["N", 4]}, g.If("rate", fast, **branches))
+    branches = ", ".join(
+        f"{kind}_branch = b () => (float[N, 4] {kind}) {{ {kind} = MatMul (x, w) }}"
+        for kind in ("then", "else")
+    )
+    body = (
+        f"total = ReduceSum <keepdims = 0> (x) fast = Greater (total, zero) [rate] y = If (fast) <{branches}>"
+    )
+    model = parsed("float[N, 4] x", "float[N, 4] y", body, w=normal(4, 4), zero=np.float32(0))
     with pytest.raises(ModelError, match="the model's layers are in the graphs of If 'rate', which stay as"):
         placed(model)
 

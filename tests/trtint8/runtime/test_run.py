@@ -24,7 +24,7 @@ class Doubling:
 
 def test_batches_become_one_array_of_a_type_of_numpy():
     samples, inputs = np.arange(6, dtype=np.float32).reshape(3, 2), input_specs(Doubling.inputs)
-    outputs = run_on_data(Doubling(), inputs, open_batches(samples, inputs, batch_size=2))
+    outputs = run_on_data(Doubling(), inputs, open_batches(samples, inputs, batch_size=2), progress=False)
     assert outputs["y"].dtype == np.float32
     assert_array_equal(outputs["y"], 2 * samples)
     with np.load(io.BytesIO(archive(outputs))) as read:
