@@ -181,7 +181,8 @@ def branching():
         "float[N, 4] x",
         "float[N, 4] y",
         f"""[product] product = MatMul (x, w) total = ReduceSum <keepdims = 0> (x)
-        fast = Greater (total, zero) [rate] y = If (fast) <then_branch = a () => (float[N, 4] t) {{ t = {twice} }},
+        fast = Greater (total, zero)
+        [rate] y = If (fast) <then_branch = a () => (float[N, 4] t) {{ t = {twice} }},
             else_branch = b () => (float[N, 4] e) {{ e = {twice} }}>""",
         w=normal(4, 4),
         zero=np.float32(0),
