@@ -237,8 +237,7 @@ def test_a_float_model_that_no_build_has_made_is_not_overwritten(table, tmp_path
     model.write_bytes(conv_relu_conv().SerializeToString())
 
     def build():
-        output = tmp_path / "d.engine"
-        return build_rtx(table, output, model=loaded)
+        return build_rtx(table, tmp_path / "d.engine", model=loaded)
 
     with pytest.raises(OutputError, match=r"d\.float\.onnx': no build of '.*' has made what it holds"):
         build()
@@ -330,10 +329,6 @@ def test_a_sidecar_that_cannot_be_written_takes_the_other_files_back(split, tmp_
     assert [path.name for path in tmp_path.iterdir()] == ["d.engine.json"]
 
 
-def _build(table, output, model=DEMO_MODEL):
-    return build_rtx(table, output, model=model)
-
-
 def _assert_one_set(output):
     """The files belong together, and they can be built again."""
     trtint8.deploy(output, "cpp", output.parent / "deployed")  # which reads all of them
@@ -345,7 +340,7 @@ def _assert_one_set(output):
 def test_two_builds_of_one_output_leave_the_files_of_one(moment, table, tmp_path, monkeypatch):
     """A build decides by what is there; what another build writes meanwhile is not mixed with its own."""
     output, other = tmp_path / "d.engine", table.override({"images": 2.0})
-    _build(table, output)
+    build_rtx(table, output)
     step, done = getattr(built_files, moment), []
 
     def another_build_ends_meanwhile(*arguments, **options):
@@ -353,17 +348,17 @@ def test_two_builds_of_one_output_leave_the_files_of_one(moment, table, tmp_path
         if not done:
             done.append(moment)
             monkeypatch.setattr(built_files, moment, step)
-            _build(other, output)
+            build_rtx(other, output)
         return result
 
     monkeypatch.setattr(built_files, moment, another_build_ends_meanwhile)
-    result = _build(table, output)
+    result = build_rtx(table, output)
     assert done == [moment]
     assert trtint8.read_engine_info(output).table_fingerprint == table.fingerprint
     assert trtint8.CalibrationTable.load(result.table_file) == table
     _assert_one_set(output)
     for again in (other, table):
-        _build(again, output)
+        build_rtx(again, output)
         _assert_one_set(output)
     assert {path.name for path in tmp_path.iterdir()} == {
         "d.engine",
@@ -398,7 +393,7 @@ def test_the_next_build_mends_what_a_kill_has_left(first, nightly, table, tmp_pa
         for path in tmp_path.glob("d.*"):
             path.unlink()
         if not first:
-            _build(table, output)
+            build_rtx(table, output)
         command = [sys.executable, "-W", "ignore", "-c", killed, str(renames), "a.json"]
         done = subprocess.run(command, cwd=tmp_path, env=environment, check=False)
         if done.returncode == 0 and renames > 3:
@@ -410,7 +405,7 @@ def test_the_next_build_mends_what_a_kill_has_left(first, nightly, table, tmp_pa
             assert found in (table.fingerprint, others[0].fingerprint)
         except EngineError:
             assert not output.exists()
-        _build(others[1], output)
+        build_rtx(others[1], output)
         assert trtint8.read_engine_info(output).table_fingerprint == others[1].fingerprint
         _assert_one_set(output)
         assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
@@ -421,11 +416,11 @@ def test_the_next_build_mends_what_a_kill_has_left(first, nightly, table, tmp_pa
 def test_no_file_beside_an_engine_is_written_through_a_link(name, table, tmp_path):
     output, elsewhere = tmp_path / "d.engine", tmp_path / "elsewhere"
     elsewhere.mkdir()
-    _build(table, output)
+    build_rtx(table, output)
     (tmp_path / name).rename(elsewhere / name)
     (tmp_path / name).symlink_to(elsewhere / name)
     before = (elsewhere / name).read_bytes()
     with pytest.raises(OutputError, match=re.escape(name)):
-        _build(table.override({"images": 2.0}), output)
+        build_rtx(table.override({"images": 2.0}), output)
     assert (elsewhere / name).read_bytes() == before and (tmp_path / name).is_symlink()
     _assert_one_set(output)

@@ -36,6 +36,12 @@ def convolution(weights, bias=None, shape=(1, 2, 1, 1), operator="Conv", behind=
     return g.model({"x": list(shape)}, out)
 
 
+def by_pairs(model, ranges, x):
+    """What ONNX Runtime computes of the model with pairs."""
+    pairs = quantize(model, table_of(ranges)).SerializeToString()
+    return open_session(pairs, optimize=False).run(None, {"x": x})[0]
+
+
 def in_powers(array, exponent):
     """Values that are whole numbers of steps of a power of two, the largest of them 127 in every row."""
     whole = np.random.default_rng(7).integers(-126, 127, np.shape(array))
@@ -176,8 +182,7 @@ def test_explicit_is_what_pairs_compute_bit_for_bit():
     """All steps are powers of two, so that ONNX Runtime's float32 is exact as well."""
     images = values((16, 3, 8, 8))
     model, ranges = three_layers(images)
-    pairs = quantize(model, table_of(ranges)).SerializeToString()
-    wanted = open_session(pairs, optimize=False).run(None, {"x": images})[0]
+    wanted = by_pairs(model, ranges, images)
     assert np.array_equal(output_of(model, ranges, "explicit", {"x": images}), wanted)
 
 
@@ -187,8 +192,7 @@ def test_explicit_is_what_pairs_compute_for_any_scale(seed):
     weights, bias, images = values((6, 4, 3, 3), seed), values(6, seed + 1), values((4, 4, 9, 9), seed + 2)
     model = convolution(weights, bias, images.shape)
     ranges = {"x": amax_of(images) * 0.7}
-    pairs = quantize(model, table_of(ranges)).SerializeToString()
-    wanted = open_session(pairs, optimize=False).run(None, {"x": images})[0]
+    wanted = by_pairs(model, ranges, images)
     assert np.allclose(output_of(model, ranges, "explicit", {"x": images}), wanted, rtol=1e-5, atol=1e-5)
 
 
@@ -214,8 +218,7 @@ def test_every_form_of_convolution(operator, shape, weights, attributes):
         kernel[0] = 127 * 2.0**-7  # the largest of every output channel
     images, ranges = values(shape), {"x": 2 * 127 / 128}
     model = convolution(kernel, None, shape, operator, **attributes)
-    pairs = quantize(model, table_of(ranges)).SerializeToString()
-    wanted = open_session(pairs, optimize=False).run(None, {"x": images})[0]
+    wanted = by_pairs(model, ranges, images)
     assert np.array_equal(output_of(model, ranges, "explicit", {"x": images}), wanted)
 
 
@@ -229,8 +232,7 @@ def test_every_form_of_gemm(attributes):
     kernel = g.constant(weights if attributes.get("transB") else weights.T.copy())
     y = g.Gemm("gemm", "x", kernel, g.constant(np.arange(5, dtype=np.float32)), **attributes)
     model, ranges, rows = g.model({"x": [3, 32]}, y), {"x": 127 / 64}, values((3, 32))
-    pairs = quantize(model, table_of(ranges)).SerializeToString()
-    wanted = open_session(pairs, optimize=False).run(None, {"x": rows})[0]
+    wanted = by_pairs(model, ranges, rows)
     assert np.array_equal(output_of(model, ranges, "explicit", {"x": rows}), wanted)
 
 
@@ -442,11 +444,8 @@ def test_validate_gives_sums_and_outputs(name):
 
 
 def test_the_largest_sum_is_that_of_all_batches():
-    model, table = convolution([[[[127.0]], [[0.0]]]]), table_of({"x": 127.0})
+    model, table = convolution([[[[127.0]], [[0.0]]]], shape=("N", 2, 1, 1)), table_of({"x": 127.0})
     images = np.float32([[3, 0], [100, 0], [5, 0]]).reshape(3, 2, 1, 1)
-    g = Shaped()
-    weights = g.constant(np.float32([[[[127]], [[0]]]]))
-    model = g.model({"x": ["N", 2, 1, 1]}, g.Conv("conv", "x", weights, kernel_shape=[1, 1]))
     found = validate(model, images, table=table, arithmetic="ncnn", batch_size=1)
     assert found.in_integers.largest_sums == {"conv": 12_700}
     assert found.in_integers.in_float == {}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto, helper
 
-from tests.trtint8.onnx_models import Graph, specs
-from trtint8.builder.build import Build
+from tests.trtint8.builder.building import build
+from tests.trtint8.onnx_models import Graph
 
 CHANNELS = 16
 
@@ -44,8 +44,7 @@ class IfGraph(Graph):
     def build(self, output, rtx, batch="N"):
         """The report of the layers, for images named "x"."""
         model = self.model({"x": [batch, CHANNELS, 16, 16]}, output)
-        serialized = model.SerializeToString()
-        return Build(rtx, specs(model), compute_capabilities=["8.6"]).run(serialized).report
+        return build(model, rtx, compute_capabilities=["8.6"]).report
 
 
 def relu(tensor):

@@ -3,9 +3,9 @@ import onnx
 import pytest
 
 from calibrators.records import RecordError, parse, render, to_record
+from tests.trtint8.builder.building import build as build_model
 from tests.trtint8.engine.ifs import IfGraph, absolute, relu
-from tests.trtint8.onnx_models import Graph, conv_relu_conv, specs
-from trtint8.builder.build import Build
+from tests.trtint8.onnx_models import Graph, conv_relu_conv
 from trtint8.engine.layers import Layer, LayerReport, parse_layers, total_weights_memory
 
 
@@ -89,42 +89,44 @@ def test_total_weights_memory():
 @pytest.mark.parametrize(
     ("kind", "name", "inputs", "constants", "outputs", "precision"),
     [
-        ("correlation", "c", ["Int8"], ["Int8", "Float", "Float"], ["Float"], "INT8"),
-        ("correlation", "c", ["Float"], ["Float"] * 3, ["Float"], "FP32"),
+        ("correlation", "c", "Int8", "Int8 Float Float", "Float", "INT8"),
+        ("correlation", "c", "Float", "Float Float Float", "Float", "FP32"),
         # Weights dequantized by a kernel of their own.
-        ("correlation", "c", ["Float", "Float"], ["Float", "Float"], ["Float"], "FP32"),
-        ("correlation", "c", ["Half"], ["Half", "Half"], ["Half"], "FP16"),
-        ("correlation", "c", ["BFloat16"], ["BFloat16", "BFloat16"], ["BFloat16"], "BF16"),
-        ("gemm", "g", ["Int8", "Int8"], ["Float", "Float"], ["Float"], "INT8"),
-        ("gemm", "g", ["Int8", "Int8"], ["Float", "Float"], ["Int8"], "INT8"),
-        ("deconv", "d", ["Float", "Float"], ["Float", "Float"], ["Float"], "FP32"),
+        ("correlation", "c", "Float Float", "Float Float", "Float", "FP32"),
+        ("correlation", "c", "Half", "Half Half", "Half", "FP16"),
+        ("correlation", "c", "BFloat16", "BFloat16 BFloat16", "BFloat16", "BF16"),
+        ("gemm", "g", "Int8 Int8", "Float Float", "Float", "INT8"),
+        ("gemm", "g", "Int8 Int8", "Float Float", "Int8", "INT8"),
+        ("deconv", "d", "Float Float", "Float Float", "Float", "FP32"),
         # Both operands are constants, as queries that no input decides.
-        ("gemm", "g", [], ["Int8", "Int8", "Float", "Float"], ["Float"], "INT8"),
-        ("gemm", "g", [], ["Half", "Half", "Float", "Float"], ["Half"], "FP16"),
-        ("gemm", "g", [], ["Int8", "Float", "Float"], ["Float"], "FP32"),
+        ("gemm", "g", "", "Int8 Int8 Float Float", "Float", "INT8"),
+        ("gemm", "g", "", "Half Half Float Float", "Half", "FP16"),
+        ("gemm", "g", "", "Int8 Float Float", "Float", "FP32"),
         # A fused kernel that dequantizes both operands and multiplies in float.
-        ("runtime_fusion", "__myl_CastMulCastMulCastFc", ["Int8"], ["Int8", "Float"], ["Float"], "FP32"),
-        ("runtime_fusion", "__myl_CastMulFc", ["Int8", "Float"], [], ["Float"], "FP32"),
-        ("kgen", "_gemm_mha_v2_myl0_6", ["Int8"] * 3, [], ["Float"], "INT8"),
-        ("kgen", "_gemm_mha_v2_myl0_6", ["Half"] * 3, [], ["Half"], "FP16"),
+        ("runtime_fusion", "__myl_CastMulCastMulCastFc", "Int8", "Int8 Float", "Float", "FP32"),
+        ("runtime_fusion", "__myl_CastMulFc", "Int8 Float", "", "Float", "FP32"),
+        ("kgen", "_gemm_mha_v2_myl0_6", "Int8 Int8 Int8", "", "Float", "INT8"),
+        ("kgen", "_gemm_mha_v2_myl0_6", "Half Half Half", "", "Half", "FP16"),
         # The masks of attention stand anywhere among its operands.
-        ("kgen", "_gemm_mha_v2_myl0_6", ["Bool", "Bool", "Int8", "Int8", "Int8"], [], ["Int8"], "INT8"),
-        ("kgen", "_gemm_mha_v2_myl0_6", ["Half", "Half", "Bool", "Half"], [], ["Half"], "FP16"),
-        ("kgen", "_gemm_mha_v2_myl0_6", ["Int8", "Int8", "Half", "Int8"], [], ["Int8"], "INT8"),
-        ("kgen", "_gemm_mha_v2_myl0_6", ["Int8", "Int8", "Half"], [], ["Half"], "FP16"),
+        ("kgen", "_gemm_mha_v2_myl0_6", "Bool Bool Int8 Int8 Int8", "", "Int8", "INT8"),
+        ("kgen", "_gemm_mha_v2_myl0_6", "Half Half Bool Half", "", "Half", "FP16"),
+        ("kgen", "_gemm_mha_v2_myl0_6", "Int8 Int8 Half Int8", "", "Int8", "INT8"),
+        ("kgen", "_gemm_mha_v2_myl0_6", "Int8 Int8 Half", "", "Half", "FP16"),
         # Values that no input decides are a constant.
-        ("kgen", "_gemm_mha_v2_myl0_6", ["Int8", "Float", "Int8"], ["Int8"], ["Int8"], "INT8"),
-        ("kgen", "_gemm_mha_v2_myl0_6", ["Float"] * 5, ["Int8"] * 3, ["Int8"], "FP32"),
-        ("kgen", "__myl_MulMinMaxRounCast", ["Float"], ["Float"], ["Int8"], "FP32"),
-        ("kgen", "__myl_Tran", ["Int8"], [], ["Int8"], "INT8"),
-        ("maxpool", "p", ["Int8"], ["Float", "Float"], ["Int8"], "INT8"),
-        ("avgpool", "p", ["Float"], [], ["Float"], "FP32"),
-        ("cast", "s", ["Int64"], [], ["Int64"], None),
-        ("shape_call", "s", [], [], [], None),
+        ("kgen", "_gemm_mha_v2_myl0_6", "Int8 Float Int8", "Int8", "Int8", "INT8"),
+        ("kgen", "_gemm_mha_v2_myl0_6", "Float Float Float Float Float", "Int8 Int8 Int8", "Int8", "FP32"),
+        ("kgen", "__myl_MulMinMaxRounCast", "Float", "Float", "Int8", "FP32"),
+        ("kgen", "__myl_Tran", "Int8", "", "Int8", "INT8"),
+        ("maxpool", "p", "Int8", "Float Float", "Int8", "INT8"),
+        ("avgpool", "p", "Float", "", "Float", "FP32"),
+        ("cast", "s", "Int64", "", "Int64", None),
+        ("shape_call", "s", "", "", "", None),
     ],
 )
 def test_precision_of_a_layer(kind, name, inputs, constants, outputs, precision):
-    report = parse_layers([message(line(name, kind, inputs, constants, outputs, ["node"]))])
+    report = parse_layers(
+        [message(line(name, kind, *(types.split() for types in (inputs, constants, outputs)), ["node"]))]
+    )
     assert report.layers[0].precision == precision
     assert report.precision_of("node") == precision
 
@@ -277,8 +279,7 @@ def attention(g):
 def build(rtx, make, quantized):
     g = Graph(quantized)
     model = g.model(*make(g))
-    engine = Build(rtx, specs(model), compute_capabilities=["8.6"]).run(model.SerializeToString())
-    return engine.report
+    return build_model(model, rtx, compute_capabilities=["8.6"]).report
 
 
 @pytest.mark.slow
@@ -323,7 +324,7 @@ def test_products_of_constants_that_a_known_shape_expands(rtx):
     projected = g.MatMul("projection", g.qdq(queries), g.qdq(g.weights(64, 64), 1, 64))
     keys = g.Transpose("keys", "x", perm=[0, 2, 1])
     model = g.model({"x": [2, 32, 64]}, g.MatMul("scores", g.qdq(projected), g.qdq(keys)))
-    engine = Build(rtx, specs(model), compute_capabilities=["8.6"]).run(model.SerializeToString())
+    engine = build_model(model, rtx, compute_capabilities=["8.6"])
     (projection,) = (layer for layer in engine.report.layers if layer.name.startswith("projection"))
     assert projection.inputs == () and projection.constants[:2] == ("Int8", "Int8")
     assert engine.report.weighted_summary(["projection", "scores"]) == {"INT8": ["projection", "scores"]}
@@ -355,7 +356,7 @@ def test_a_decoder_step_with_a_cache(rtx):
     output = g.MatMul("out", g.qdq(flat), g.qdq(g.weights(64, 64), 1, 64))
     inputs = {"x": [2, 1, 64], "past_keys": [2, 4, 20, 16], "past_values": [2, 4, 20, 16]}
     model = g.model(inputs, output)
-    engine = Build(rtx, specs(model), compute_capabilities=["8.6"]).run(model.SerializeToString())
+    engine = build_model(model, rtx, compute_capabilities=["8.6"])
     (fused,) = (layer for layer in engine.report.layers if layer.attention)
     assert fused.name.startswith("_gemv_mha_v1") and "qkv" in fused.onnx_nodes
     assert engine.report.weighted_summary(["qkv", "scores", "context", "out"]) == {
@@ -366,8 +367,7 @@ def test_a_decoder_step_with_a_cache(rtx):
 
 def test_unpleasant_node_names(rtx):
     names = ("fi]rst, LayerType: conv", "sec][ond: a::b")
-    g = conv_relu_conv(names=names)
-    engine = Build(rtx, specs(g)).run(g.SerializeToString())
+    engine = build_model(conv_relu_conv(names=names), rtx)
     assert engine.report.weighted_summary(names) == {"INT8": list(names)}
 
 

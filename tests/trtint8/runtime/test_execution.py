@@ -64,6 +64,8 @@ def test_the_profile_follows_the_batch(make):
     for rows in (2, 8, 9, 1):
         assert_doubled(context, batch(rows))
     assert raw.asked("profile") == [("profile", 1), ("profile", 0)]
+    with pytest.raises(CalibrationDataError, match="and the data has 'x' 64x3"):
+        context.infer({"x": batch(64)})
     assert context.profile == 0
 
 
