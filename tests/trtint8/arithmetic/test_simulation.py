@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from calibrators.errors import ModelError, TableError, UnsupportedError
 from calibrators.host.session import open_session
@@ -16,7 +15,7 @@ from tests.trtint8.arithmetic.simulated import (
     table_of,
     values,
 )
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Shaped, parsed
 from trtint8 import quantize, validate
 from trtint8.arithmetic.simulation import simulate
 from trtint8.models.model import load_model, prepare
@@ -366,15 +365,9 @@ def run_qlinear(operator, integers, parameters):
         )
     }
     constants = {**scales, **{name: array for name, array in integers.items() if name != "x"}}
-    names = ["x", "sx", "zx", "w", "sw", "zw", "sy", "zy", *(["bias"] if "bias" in integers else [])]
-    graph = helper.make_graph(
-        [helper.make_node(operator, names, ["y"])],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.UINT8, integers["x"].shape)],
-        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
-        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    body = f"y = {operator} (x, sx, zx, w, sw, zw, sy, zy{', bias' if 'bias' in integers else ''})"
+    shape = ", ".join(map(str, integers["x"].shape))
+    model = parsed(f"uint8[{shape}] x", "uint8[] y", body, **constants)
     session = open_session(model.SerializeToString(), optimize=True)
     return session.run(None, {"x": integers["x"]})[0].astype(int)
 

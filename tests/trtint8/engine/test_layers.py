@@ -124,9 +124,8 @@ def test_total_weights_memory():
     ],
 )
 def test_precision_of_a_layer(kind, name, inputs, constants, outputs, precision):
-    report = parse_layers(
-        [message(line(name, kind, *(types.split() for types in (inputs, constants, outputs)), ["node"]))]
-    )
+    types = (kinds.split() for kinds in (inputs, constants, outputs))
+    report = parse_layers([message(line(name, kind, *types, ["node"]))])
     assert report.layers[0].precision == precision
     assert report.precision_of("node") == precision
 
