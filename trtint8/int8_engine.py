@@ -348,7 +348,12 @@ class _Int8Build:
         prepared = self.prepared
         # A pattern that does not fit fails here, and not after minutes of calibration.
         self._asked.place(prepared)
-        self._check_manual(float_tensors(prepared))
+        tensors = float_tensors(prepared)
+        if unknown := [name for name in self.sources.manual if name not in tensors]:
+            raise TableError(
+                f"a dynamic range is given for '{unknown[0]}', which is no floating-point tensor of the "
+                f"model; it has {such_as(tensors)}"
+            )
         if self.sources.calibrates:
             refuse_unsupported(prepared, self.build)
         table = self.sources.table(prepared, tensors_needed(self.types_in_graph))
@@ -414,7 +419,12 @@ class _Int8Build:
             # TensorRT does not say which of the two wins, so its calibration becomes a table first.
             given = ImplicitInt8(calibrator, keep_float=keep_float, model=prepared.fingerprint)
             self._run(graph_model, prepared, given, sizes=sizes)
-            table = _table_of(calibrator).override(self.sources.manual)
+            if calibrator.table is None:
+                raise UnsupportedError(
+                    f"{Argument('dynamic_ranges')} cannot be put over the ranges of this calibrator, which "
+                    "keeps no table; give one of calibrators.tensorrt"
+                )
+            table = calibrator.table.override(self.sources.manual)
             calibrator = None
         elif calibrator is None:
             table = self.sources.table(prepared, "all")
@@ -472,14 +482,6 @@ class _Int8Build:
         """Warns of ranges that leave the outputs noisy, unless layers are to stay in float."""
         if not self.wanted.keep_float and (warning := noise_warning(table.choice)):
             warn_user(warning)
-
-    def _check_manual(self, tensors: Sequence[str]) -> None:
-        unknown = [name for name in self.sources.manual if name not in tensors]
-        if unknown:
-            raise TableError(
-                f"a dynamic range is given for '{unknown[0]}', which is no floating-point tensor of the "
-                f"model; it has {such_as(tensors)}"
-            )
 
     def _calibrator(self, prepared: Model) -> AnyCalibrator | None:
         """The calibrator that is passed to TensorRT; None where ranges are known or found on the CPU."""
@@ -553,15 +555,6 @@ def _shaped(
         return calibration
     profile = complete_profile(profiles[0], loaded.inputs)
     return with_shapes(calibration, loaded.inputs, {name: sizes.opt for name, sizes in profile.items()})
-
-
-def _table_of(calibrator: AnyCalibrator) -> CalibrationTable:
-    if calibrator.table is None:
-        raise UnsupportedError(
-            f"{Argument('dynamic_ranges')} cannot be put over the ranges of this calibrator, which keeps no "
-            "table; give one of calibrators.tensorrt"
-        )
-    return calibrator.table
 
 
 #: Methods to TensorRT's calibrators; the others are calibrated on the CPU. TensorRT has no choice by what
