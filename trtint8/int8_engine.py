@@ -5,6 +5,7 @@ Where the ranges of an engine come from: samples, a table, a calibrator, or set 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from calibrators.errors import (
     CalibrationDataError,
     ModelError,
     TableError,
+    TrtInt8Error,
     UnsupportedError,
     as_argument,
     enumerated,
@@ -462,14 +464,17 @@ class _Int8Build:
         """How long the engine takes beside FP16; see :func:`trtint8.tuning.measured.expect`.
 
         Returns:
-            The times; None where the engine has no layer in INT8, or cannot be run here.
+            The times; None where the engine has no layer in INT8, or nothing can be said of it.
         """
         options = self.build.options
         if not files.wanted or options.strip_plan or options.dla_core is not None:
             return None
         prepared = None if self.finished else self.prepared
         peaks = files.table.peaks if files.table else {}
-        return expect(self.build, files.built, files.graph_model, prepared, peaks, self._gpus())
+        # The engine is built; what cannot be said of it is no reason to fail.
+        with contextlib.suppress(TrtInt8Error):
+            return expect(self.build, files.built, files.graph_model, prepared, peaks, self._gpus())
+        return None
 
     def _gpus(self) -> tuple[Gpu, ...]:
         """The GPUs whose figures count: those that are named, or else this machine's, if there is one."""

@@ -17,7 +17,6 @@ The other machine needs TensorRT 8.5 to 11 with its program ``trtexec``, a shell
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import re
 import statistics
@@ -180,8 +179,10 @@ def expect(
         gpus: The GPUs that it was built for.
 
     Returns:
-        The times; None where no GPU is known, or several are, or the engine cannot be run or the network in
-        FP16 cannot be built.
+        The times; None where no GPU is known, or several are.
+
+    Raises:
+        TrtInt8Error: The engine cannot be run, or the network in FP16 cannot be built.
     """
     shapes = {
         spec.name: tuple(built.profiles[0][spec.name].opt)
@@ -190,31 +191,29 @@ def expect(
         for spec in build.inputs
     }
     device, capabilities = build.options.device, build.compute_capabilities
-    # The engine is built; what cannot be said of it is no reason to fail.
-    with contextlib.suppress(TrtInt8Error):
-        if not gpu_problem() and (
-            not capabilities or {"current", compute_capability(device)} & set(capabilities)
-        ):
-            engines = [built]
-            # TensorRT for RTX builds in seconds; TensorRT times kernels, which takes minutes.
-            if build.flavor.builds_without_gpu and prepared is not None:
-                half = replace(
-                    build,
-                    profiles=built.profiles,
-                    progress=False,
-                    options=replace(build.options, fp16=True),
-                )
-                engines = [run_build(half, prepared.graph_model, peaks, prepared.name, int8=False), built]
-            *beside, own = measure_built(engines, device)
-            return Expectation(
-                gpu_names()[device],
-                "measured here",
-                shapes,
-                (own.least, own.most),
-                (beside[0].seconds, beside[0].seconds) if beside else None,
+    if not gpu_problem() and (
+        not capabilities or {"current", compute_capability(device)} & set(capabilities)
+    ):
+        engines = [built]
+        # TensorRT for RTX builds in seconds; TensorRT times kernels, which takes minutes.
+        if build.flavor.builds_without_gpu and prepared is not None:
+            half = replace(
+                build,
+                profiles=built.profiles,
+                progress=False,
+                options=replace(build.options, fp16=True),
             )
-        if len(gpus) == 1 and prepared is not None:
-            return _estimated(build, graph_model, prepared, peaks, gpus[0], shapes)
+            engines = [run_build(half, prepared.graph_model, peaks, prepared.name, int8=False), built]
+        *beside, own = measure_built(engines, device)
+        return Expectation(
+            gpu_names()[device],
+            "measured here",
+            shapes,
+            (own.least, own.most),
+            (beside[0].seconds, beside[0].seconds) if beside else None,
+        )
+    if len(gpus) == 1 and prepared is not None:
+        return _estimated(build, graph_model, prepared, peaks, gpus[0], shapes)
     return None
 
 
