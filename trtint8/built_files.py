@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import onnx_ir as ir
 
 from calibrators import records
-from calibrators.checks import PATH_TYPES
+from calibrators.checks import PATH_TYPES, FilePath
 from calibrators.display.cards import html_table
 from calibrators.errors import EngineError, ModelError, OutputError, TableError
 from calibrators.files import (
@@ -21,6 +21,8 @@ from calibrators.files import (
     exists,
     identity_of,
     is_file,
+    kind_by_ending,
+    refuse_overwriting,
     remove_with_others,
     written_together,
 )
@@ -241,14 +243,42 @@ def _write_unless_changed(output: Path, write: Callable[[Callable[[Path], Path]]
     raise OutputError(f"cannot write '{output}': other builds keep writing it; give another name")
 
 
+def check_output(output: FilePath, source: ModelSource, calibration: object, *, keeps_table: bool) -> Path:
+    """Fails before anything is read where an engine cannot or must not be written.
+
+    Args:
+        output: The engine file.
+        source: The model.
+        calibration: What the ranges come from.
+        keeps_table: Whether a table that is read is not changed, and so may stand where it would be written.
+
+    Returns:
+        The engine file.
+
+    Raises:
+        OutputError: It cannot be written, is read as well, or has the name of another kind of file.
+    """
+    output = check_writable(output)
+    refuse_overwriting([output, sidecar_path(output)], [source, calibration])
+    if kind_by_ending(output) not in ("engine", ""):
+        raise OutputError(
+            f"the engine's name '{output}' ends in {output.suffix}, as files of another kind do; give it "
+            "another ending, such as .engine"
+        )
+    refuse_overwriting([table_file_of(output)], [source, *([] if keeps_table else [calibration])])
+    return output
+
+
 def check_files_beside(
     output: Path,
     loaded: Model,
     source: ModelSource,
+    calibration: object,
     table: CalibrationTable | None,
     *,
     implicit: bool,
     cached: bool,
+    changed: bool,
     tail: ir.Model | None = None,
 ) -> None:
     """Fails now, rather than after the build, where a file beside an engine cannot or must not be written.
@@ -257,15 +287,18 @@ def check_files_beside(
         output: The engine file.
         loaded: The model that was given.
         source: What it was given as.
+        calibration: What the ranges come from.
         table: The table whose ranges are taken; None where they are not known yet.
         implicit: Whether it is built on the implicit route, where there is no Q/DQ model.
         cached: Whether TensorRT's calibration cache is kept beside it.
+        changed: Whether the model is changed, so that it must not stand where its Q/DQ model is written.
         tail: The rest of a model of which the engine is the first part; None where it is all of it.
 
     Raises:
         OutputError: A file cannot be written, or what it holds would be lost: no build of this engine has
             made it, or it was changed since.
     """
+    refuse_overwriting([qdq_file_of(output)], [calibration, *([source] if changed else [])])
     cache = cache_file_of(output)
 
     def lost_files() -> list[Path]:

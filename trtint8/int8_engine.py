@@ -15,7 +15,6 @@ from typing import Protocol, TypeAlias, cast, get_args
 import onnx_ir as ir
 
 from calibrators.checks import FilePath, check_choice, keeping_warnings, several, warn_user
-from calibrators.cuda import compute_capability, gpu_names, gpu_problem
 from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource
 from calibrators.data.samples import SampleSizes
@@ -25,7 +24,6 @@ from calibrators.errors import (
     BuildError,
     CalibrationDataError,
     ModelError,
-    OutputError,
     TableError,
     TrtInt8Error,
     UnsupportedError,
@@ -33,7 +31,6 @@ from calibrators.errors import (
     enumerated,
     such_as,
 )
-from calibrators.files import check_writable, kind_by_ending, refuse_overwriting
 from calibrators.histograms.thresholds import Method
 from calibrators.progress import job
 from calibrators.run import RunOptions
@@ -42,8 +39,7 @@ from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.calibrator import AnyCalibrator, Calibrator, as_any_calibrator
 from calibrators.tensorrt.calibrators import calibrator_class
-from calibrators.tensorrt.flavor import Flavor, Target
-from trtint8.auditing.audit import Estimator, EstimatorOptions, at_shapes, run_build
+from calibrators.tensorrt.flavor import Target
 from trtint8.auditing.gpus import Gpu, at_costs_of, capability_of, gpus_of
 from trtint8.builder.build import Build, BuiltEngine, with_equal_forms
 from trtint8.builder.config import BuildOptions
@@ -59,11 +55,10 @@ from trtint8.builder.refusals import (
     refuse_unimplemented,
     refuse_unsupported,
 )
-from trtint8.built_files import BuildResult, BuiltFiles, cache_file_of, check_files_beside, qdq_file_of
+from trtint8.built_files import BuildResult, BuiltFiles, cache_file_of, check_files_beside, check_output
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_model, float_tensors, tensors_needed
-from trtint8.engine.file import sidecar_path, table_file_of
 from trtint8.engine.layers import LayerReport
-from trtint8.engine.profiles import Profile, ShapeRange, complete_profile, largest_shapes, optimal_shapes
+from trtint8.engine.profiles import Profile, complete_profile, largest_shapes, optimal_shapes
 from trtint8.interop.unquantize import float_nodes, quantized_nodes
 from trtint8.models.graph import by_name
 from trtint8.models.model import (
@@ -81,7 +76,7 @@ from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import scale_name
 from trtint8.quantization.quantize import QuantizeOptions, quantized_model, tensor_names, with_float16
 from trtint8.quantization.targets import Target as QuantizationTarget
-from trtint8.tuning.measured import measure_built
+from trtint8.tuning.measured import expect
 from trtint8.tuning.remedies.held_out import Compensated, Compensation, compensate
 from trtint8.tuning.stopwatch import Expectation
 
@@ -157,57 +152,62 @@ def build_from_sources(
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     with keeping_warnings() as said:
-        output = check_writable(output)
-        refuse_overwriting([output, sidecar_path(output)], [model, sources.calibration])
-        if kind_by_ending(output) not in ("engine", ""):
-            raise OutputError(
-                f"the engine's name '{output}' ends in {output.suffix}, as files of another kind do; give it "
-                "another ending, such as .engine"
-            )
-        # A table that is not changed may be read from where it would be written.
-        refuse_overwriting(
-            [table_file_of(output)], [model, *([sources.calibration] if sources.manual else [])]
-        )
-        flavor = flavors.load(wanted.target)
+        output = check_output(output, model, sources.calibration, keeps_table=not sources.manual)
         loaded = load_model(model)
         if loaded is not model:  # else it was warned of
             warn_of_runtime_nodes(loaded)
-        finished = loaded.is_quantized or _has_no_layer_in_int8(loaded, sources)
-        # A Q/DQ model that is not changed may stand where it would be written.
-        types_in_graph = _puts_types_in_graph(flavor, options, finished)
-        changed = types_in_graph or not finished
-        refuse_overwriting([qdq_file_of(output)], [sources.calibration, *([model] if changed else [])])
-        refuse_renamed_inputs(loaded)
-        given = is_calibrator(sources.calibration, flavor)
-        _refuse_without_effect(loaded, sources, wanted, calibrator=given)
-        if wanted.keep_int8 and options.fp16 is False:
-            raise ModelError(
-                f"{Argument('keep_int8')} names layers that would be in FP16 otherwise; leave out "
-                f"{Argument('fp16', 'False')}"
-            )
-        chosen = choose_route(
-            "explicit" if finished and wanted.route == "auto" else wanted.route,
-            sources.calibration,
-            flavor,
-            loaded,
-        )
-        table = None if sources.manual else table_among(sources.calibration)
-        implicit = chosen == "implicit"
-        cached = implicit and not given and sources.calibrator is not None
-        check_files_beside(output, loaded, model, table, implicit=implicit, cached=cached, tail=tail)
-        capabilities = [capability_of(gpu) for gpu in wanted.compute_capabilities]
-        build = Build(flavor, loaded.inputs, wanted.profiles, capabilities, options, sources.progress)
-        outputs = [value.name or "" for value in loaded.graph_model.graph.outputs]
-        check_io_names([*(spec.name for spec in loaded.inputs), *outputs], options)
-        calibration = with_recorded_states(sources.calibration, loaded)
-        sources = replace(sources, calibration=_shaped(calibration, loaded, wanted.profiles))
-        making = _Int8Build(build, loaded, sources, output, wanted, types_in_graph, finished)
+        making = _checked(model, loaded, sources, output, wanted, options, tail)
         with job(enabled=sources.progress):
-            product = making.implicit() if implicit else making.explicit()
+            product = making.implicit() if making.is_implicit else making.explicit()
         expected = making.expected(product)
-        if expected is not None and expected.is_slower and making.chooses_types and not implicit:
+        if expected is not None and expected.is_slower and making.chooses_types and not making.is_implicit:
             product, expected = making.in_fp16(product), None
         return replace(product.save(output, loaded, model, tail, said), expected=expected)
+
+
+def _checked(
+    model: ModelSource,
+    loaded: Model,
+    sources: RangeSources,
+    output: Path,
+    wanted: Int8Options,
+    options: BuildOptions,
+    tail: ir.Model | None,
+) -> _Int8Build:
+    """What is known of a build before anything is calibrated; refuses what can be refused at once."""
+    flavor = flavors.load(wanted.target)
+    finished = loaded.is_quantized or _has_no_layer_in_int8(loaded, sources)
+    # A finished model keeps its types unless that is asked for: nothing tells how large its values become.
+    half = not finished if options.fp16 is None else options.fp16
+    types_in_graph = flavor.strongly_typed_only and half
+    refuse_renamed_inputs(loaded)
+    given = is_calibrator(sources.calibration, flavor)
+    _refuse_without_effect(loaded, sources, wanted, calibrator=given)
+    if wanted.keep_int8 and options.fp16 is False:
+        raise ModelError(
+            f"{Argument('keep_int8')} names layers that would be in FP16 otherwise; leave out "
+            f"{Argument('fp16', 'False')}"
+        )
+    asked = "explicit" if finished and wanted.route == "auto" else wanted.route
+    implicit = choose_route(asked, sources.calibration, flavor, loaded) == "implicit"
+    check_files_beside(
+        output,
+        loaded,
+        model,
+        sources.calibration,
+        None if sources.manual else table_among(sources.calibration),
+        implicit=implicit,
+        cached=implicit and not given and sources.calibrator is not None,
+        changed=types_in_graph or not finished,
+        tail=tail,
+    )
+    capabilities = [capability_of(gpu) for gpu in wanted.compute_capabilities]
+    build = Build(flavor, loaded.inputs, wanted.profiles, capabilities, options, sources.progress)
+    outputs = [value.name or "" for value in loaded.graph_model.graph.outputs]
+    check_io_names([*(spec.name for spec in loaded.inputs), *outputs], options)
+    calibration = with_recorded_states(sources.calibration, loaded)
+    sources = replace(sources, calibration=_shaped(calibration, loaded, wanted.profiles))
+    return _Int8Build(build, loaded, sources, output, wanted, types_in_graph, finished, implicit)
 
 
 def nothing_in_int8(report: LayerReport | None, wanted: Sequence[str]) -> str | None:
@@ -288,15 +288,6 @@ def _refuse_without_effect(
             raise CalibrationDataError(f"{place}, so {as_argument(name)} has no effect; {advice}")
 
 
-def _puts_types_in_graph(flavor: Flavor, options: BuildOptions, finished: bool) -> bool:
-    """Whether what is outside INT8 becomes FP16 in the graph, because TensorRT takes types from there.
-
-    A finished model keeps its types unless that is asked for: nothing tells how large its values become.
-    """
-    wanted = not finished if options.fp16 is None else options.fp16
-    return flavor.strongly_typed_only and wanted
-
-
 @dataclass(frozen=True)
 class _Int8Build:
     """What the two routes to an engine need besides the build: the ways to ranges.
@@ -309,6 +300,7 @@ class _Int8Build:
         wanted: What to build.
         types_in_graph: Whether the graph, and not TensorRT, decides which layers are in FP16.
         finished: Whether the model is built as it is.
+        is_implicit: Whether calibrators and dynamic ranges give the ranges, and not pairs in the graph.
     """
 
     build: Build
@@ -318,6 +310,7 @@ class _Int8Build:
     wanted: Int8Options
     types_in_graph: bool
     finished: bool
+    is_implicit: bool
 
     @functools.cached_property
     def prepared(self) -> Model:
@@ -357,7 +350,12 @@ class _Int8Build:
         prepared = self.prepared
         # A pattern that does not fit fails here, and not after minutes of calibration.
         self._asked.place(prepared)
-        self._check_manual(float_tensors(prepared))
+        tensors = float_tensors(prepared)
+        if unknown := [name for name in self.sources.manual if name not in tensors]:
+            raise TableError(
+                f"a dynamic range is given for '{unknown[0]}', which is no floating-point tensor of the "
+                f"model; it has {such_as(tensors)}"
+            )
         if self.sources.calibrates:
             refuse_unsupported(prepared, self.build)
         table = self.sources.table(prepared, tensors_needed(self.types_in_graph))
@@ -423,7 +421,12 @@ class _Int8Build:
             # TensorRT does not say which of the two wins, so its calibration becomes a table first.
             given = ImplicitInt8(calibrator, keep_float=keep_float, model=prepared.fingerprint)
             self._run(graph_model, prepared, given, sizes=sizes)
-            table = _table_of(calibrator).override(self.sources.manual)
+            if calibrator.table is None:
+                raise UnsupportedError(
+                    f"{Argument('dynamic_ranges')} cannot be put over the ranges of this calibrator, which "
+                    "keeps no table; give one of calibrators.tensorrt"
+                )
+            table = calibrator.table.override(self.sources.manual)
             calibrator = None
         elif calibrator is None:
             table = self.sources.table(prepared, "all")
@@ -458,74 +461,20 @@ class _Int8Build:
         )
 
     def expected(self, files: BuiltFiles) -> Expectation | None:
-        """How long the engine takes beside FP16: measured on this machine's GPU, or estimated.
+        """How long the engine takes beside FP16; see :func:`trtint8.tuning.measured.expect`.
 
         Returns:
-            The times; None where the engine has no layer in INT8 or no GPU is known, and where it cannot be
-            run or the network in FP16 cannot be built.
+            The times; None where the engine has no layer in INT8, or nothing can be said of it.
         """
-        options, profiles = self.build.options, files.built.profiles
+        options = self.build.options
         if not files.wanted or options.strip_plan or options.dla_core is not None:
             return None
-        shapes = {
-            spec.name: tuple(profiles[0][spec.name].opt)
-            if profiles and spec.name in profiles[0]
-            else tuple(size for size in spec.shape or () if isinstance(size, int))
-            for spec in self.build.inputs
-        }
+        prepared = None if self.finished else self.prepared
+        peaks = files.table.peaks if files.table else {}
         # The engine is built; what cannot be said of it is no reason to fail.
         with contextlib.suppress(TrtInt8Error):
-            if self._is_for_this_machine():
-                return self._measured(files, shapes)
-            gpus = self._gpus()
-            if len(gpus) == 1 and not self.finished:
-                return self._estimated(files, shapes, gpus[0])
+            return expect(self.build, files.built, files.graph_model, prepared, peaks, self._gpus())
         return None
-
-    def _is_for_this_machine(self) -> bool:
-        """True if the engine can run on this machine's GPU."""
-        capabilities = self.build.compute_capabilities
-        if gpu_problem():
-            return False
-        return not capabilities or bool(
-            {"current", compute_capability(self.build.options.device)} & set(capabilities)
-        )
-
-    def _measured(self, files: BuiltFiles, shapes: Mapping[str, tuple[int, ...]]) -> Expectation:
-        device, engines = self.build.options.device, [files.built]
-        # TensorRT for RTX builds in seconds; TensorRT times kernels, which takes minutes.
-        if self.build.flavor.builds_without_gpu and not self.finished:
-            engines.insert(0, self._in_fp16(files))
-        *beside, own = measure_built(engines, device)
-        return Expectation(
-            gpu_names()[device],
-            "measured here",
-            shapes,
-            (own.least, own.most),
-            (beside[0].seconds, beside[0].seconds) if beside else None,
-        )
-
-    def _in_fp16(self, files: BuiltFiles) -> BuiltEngine:
-        options = replace(self.build.options, fp16=True)
-        build = replace(self.build, profiles=files.built.profiles, progress=False, options=options)
-        peaks = files.table.peaks if files.table else {}
-        return run_build(build, self.prepared.graph_model, peaks, self.loaded.name, int8=False)
-
-    def _estimated(
-        self, files: BuiltFiles, shapes: Mapping[str, tuple[int, ...]], gpu: Gpu
-    ) -> Expectation | None:
-        """The estimate of an audit; compiles the network in FP16, and the engine for one set of shapes."""
-        profile = {name: ShapeRange(*[shape] * 3) for name, shape in shapes.items()}
-        options = EstimatorOptions(flavors.ON_ANY_MACHINE, profile, self.build.options, progress=False)
-        estimator = Estimator.open(self.prepared, {}, gpu, options)
-        built = Model(files.graph_model, self.loaded.name, self.loaded.fingerprint)
-        fixed = with_equal_forms(at_shapes(built, shapes).graph_model)
-        peaks = files.table.peaks if files.table else {}
-        int8 = estimator.estimate("INT8+FP16", fixed, peaks, fp16=False)
-        fp16 = estimator.estimate("FP16", estimator.model.graph_model, peaks, fp16=True)
-        if int8.ends is None or fp16.ends is None:
-            return None
-        return Expectation(gpu.name, "estimated", shapes, int8.ends, fp16.ends)
 
     def _gpus(self) -> tuple[Gpu, ...]:
         """The GPUs whose figures count: those that are named, or else this machine's, if there is one."""
@@ -538,14 +487,6 @@ class _Int8Build:
         """Warns of ranges that leave the outputs noisy, unless layers are to stay in float."""
         if not self.wanted.keep_float and (warning := noise_warning(table.choice)):
             warn_user(warning)
-
-    def _check_manual(self, tensors: Sequence[str]) -> None:
-        unknown = [name for name in self.sources.manual if name not in tensors]
-        if unknown:
-            raise TableError(
-                f"a dynamic range is given for '{unknown[0]}', which is no floating-point tensor of the "
-                f"model; it has {such_as(tensors)}"
-            )
 
     def _calibrator(self, prepared: Model) -> AnyCalibrator | None:
         """The calibrator that is passed to TensorRT; None where ranges are known or found on the CPU."""
@@ -619,15 +560,6 @@ def _shaped(
         return calibration
     profile = complete_profile(profiles[0], loaded.inputs)
     return with_shapes(calibration, loaded.inputs, {name: sizes.opt for name, sizes in profile.items()})
-
-
-def _table_of(calibrator: AnyCalibrator) -> CalibrationTable:
-    if calibrator.table is None:
-        raise UnsupportedError(
-            f"{Argument('dynamic_ranges')} cannot be put over the ranges of this calibrator, which keeps no "
-            "table; give one of calibrators.tensorrt"
-        )
-    return calibrator.table
 
 
 #: Methods to TensorRT's calibrators; the others are calibrated on the CPU. TensorRT has no choice by what

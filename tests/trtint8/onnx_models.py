@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import trtint8
 from calibrators.data.inputs import InputSpec
+from trtint8.models.model import load_model, prepare
 
 
 class Graph:
@@ -35,6 +36,12 @@ class Graph:
     def op(self, op_type, inputs, name, **attributes):
         self.nodes.append(helper.make_node(op_type, inputs, [f"{name}_out"], name=name, **attributes))
         return f"{name}_out"
+
+    def __getattr__(self, op_type):
+        """The node of an operator: ``g.Relu("relu", x)`` is ``g.op("Relu", [x], "relu")``."""
+        if not op_type[0].isupper():
+            raise AttributeError(op_type)
+        return lambda name, *inputs, **attributes: self.op(op_type, inputs, name, **attributes)
 
     def qdq(self, tensor, axis=None, channels=None, zero_point=0):
         if not self.quantized:
@@ -134,6 +141,16 @@ def _imports(opset, domains):
 def normal(*shape, seed=0):
     """Normal values in float32."""
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def prepared_graph(model):
+    """The graph of a model that is prepared for quantization."""
+    return prepare(load_model(model)).graph_model
+
+
+def constants_of(model):
+    """The initializers of a model by name."""
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
 
 
 def sqnr_in_int8(source, data, **options):

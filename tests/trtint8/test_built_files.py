@@ -19,7 +19,8 @@ import pytest
 import trtint8
 from calibrators.errors import EngineError, ModelError, OutputError
 from calibrators.tables.cache_origin import CacheOrigin, origin_path, write_with_origin
-from tests.trtint8.onnx_models import Graph, conv_relu_conv
+from tests.trtint8.engines import build_rtx
+from tests.trtint8.onnx_models import Graph, conv_relu_conv, normal
 from trtint8 import built_files
 from trtint8.built_files import (
     _holds,
@@ -43,19 +44,14 @@ DOUBLE = onnx.TensorProto.DOUBLE
 @pytest.mark.slow
 def test_types_are_those_of_the_engine_and_not_those_of_the_model(rtx, tmp_path):
     g = Graph()
-    product = g.op("MatMul", [g.op("Cast", ["x"], "single", to=1), g.weights(4, 8)], "product")
-    model = g.model({"x": ["N", 4]}, g.op("Cast", [product], "double", to=DOUBLE))
+    product = g.MatMul("product", g.Cast("single", "x", to=1), g.weights(4, 8))
+    model = g.model({"x": ["N", 4]}, g.Cast("double", product, to=DOUBLE))
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.elem_type = DOUBLE
     onnx.save(model, tmp_path / "m.onnx")
     samples = {"x": np.random.default_rng(0).standard_normal((16, 4))}
-    result = trtint8.build_int8_engine(
-        tmp_path / "m.onnx",
-        samples,
-        tmp_path / "m.engine",
-        target=rtx.name,
-        compute_capabilities=["8.6"],
-        progress=False,
+    result = build_rtx(
+        samples, tmp_path / "m.engine", model=tmp_path / "m.onnx", compute_capabilities=["8.6"]
     )
     # TensorRT has no DOUBLE. Names of dimensions are the model's, because a network has none.
     assert [(spec.name, spec.dtype) for spec in (*result.info.inputs, *result.info.outputs)] == [
@@ -78,18 +74,16 @@ def test_whether_samples_may_be_joined_is_found_by_running_the_network(
 ):
     """Both leave two sizes open and call them alike; along axis 0 one has time, and the other its samples."""
     g = Graph()
-    first = "x" if over_time else g.op("Transpose", ["x"], "first", perm=[1, 0, 2])
-    hidden = g.op("GRU", [first, g.weights(1, 18, 8), g.weights(1, 18, 6)], "gru", hidden_size=6)
-    last = g.op("Squeeze", [hidden, g.constant(np.array([1]))], "last")
-    back = last if over_time else g.op("Transpose", [last], "back", perm=[1, 0, 2])
-    model = g.model({"x": ["one", "other", 8]}, g.op("MatMul", [back, g.weights(6, 5)], "y"))
-    x = np.random.default_rng(0).standard_normal((9, 4, 8)).astype(np.float32)
-    table = trtint8.calibrate(model, trtint8.BatchAxes({"x": x}, {"x": int(over_time)}), progress=False)
+    first = "x" if over_time else g.Transpose("first", "x", perm=[1, 0, 2])
+    hidden = g.GRU("gru", first, g.weights(1, 18, 8), g.weights(1, 18, 6), hidden_size=6)
+    last = g.Squeeze("last", hidden, g.constant(np.array([1])))
+    back = last if over_time else g.Transpose("back", last, perm=[1, 0, 2])
+    model = g.model({"x": ["one", "other", 8]}, g.MatMul("y", back, g.weights(6, 5)))
+    x = normal(9, 4, 8)
+    table = trtint8.calibrate(model, trtint8.BatchAxes({"x": x}, {"x": int(over_time)}))
     built, calibration = (trtint8.quantize(model, table), None) if quantized else (model, table)
     profile = {"x": trtint8.ShapeRange((1, 1, 8), (8, 4, 8), (16, 16, 8))}
-    result = trtint8.build_int8_engine(
-        built, calibration, tmp_path / "e.engine", target="rtx", profiles=[profile], progress=False
-    )
+    result = build_rtx(calibration, tmp_path / "e.engine", model=built, profiles=[profile])
     assert result.info.joins_samples is joins
     assert read_engine_info(result.engine).joins_samples is joins
 
@@ -97,18 +91,11 @@ def test_whether_samples_may_be_joined_is_found_by_running_the_network(
 @pytest.mark.slow
 def test_files_of_samples_that_are_no_path_are_written_again(rtx, tmp_path):
     g = Graph()
-    onnx.save(
-        g.model({"x": ["N", 4]}, g.op("MatMul", ["x", g.weights(4, 8)], "product")), tmp_path / "m.onnx"
-    )
+    onnx.save(g.model({"x": ["N", 4]}, g.MatMul("product", "x", g.weights(4, 8))), tmp_path / "m.onnx")
     for samples in ("random:4", "random:8"):
         with pytest.warns(UserWarning, match=f"the calibration data is '{samples}'"):
-            result = trtint8.build_int8_engine(
-                tmp_path / "m.onnx",
-                samples,
-                tmp_path / "m.engine",
-                target=rtx.name,
-                compute_capabilities=["8.6"],
-                progress=False,
+            result = build_rtx(
+                samples, tmp_path / "m.engine", model=tmp_path / "m.onnx", compute_capabilities=["8.6"]
             )
     assert trtint8.CalibrationTable.load(result.table_file) == result.table
     assert result.table.provenance.samples == 8
@@ -139,7 +126,7 @@ def test_a_calibration_cache_is_replaced_only_as_a_calibrator_has_written_it(tmp
     cache, data = tmp_path / "m.cache", b"TRT-8601-EntropyCalibration2\nimages: 3c010204\n"
 
     def check(*, cached=True):
-        check_files_beside(output, loaded, DEMO_MODEL, None, implicit=True, cached=cached)
+        check_files_beside(output, loaded, DEMO_MODEL, None, None, implicit=True, cached=cached, changed=True)
 
     def refused():
         contents = {file: file.read_bytes() for file in tmp_path.iterdir()}
@@ -183,20 +170,18 @@ def test_files_stand_beside_the_engine_under_its_name():
 def test_a_table_may_be_where_the_build_would_write_it(table, tmp_path):
     path = table.save(tmp_path / "d.table.json")
     before = path.stat().st_ino
-    result = trtint8.build_int8_engine(DEMO_MODEL, path, tmp_path / "d.engine", target="rtx", progress=False)
+    result = build_rtx(path, tmp_path / "d.engine")
     assert result.table_file == path and path.stat().st_ino == before
     ranges = {"images": 2.5}
     with pytest.raises(OutputError, match=r"d\.table\.json': it is read as well"):
-        trtint8.build_int8_engine(
-            DEMO_MODEL, path, tmp_path / "d.engine", target="rtx", dynamic_ranges=ranges, progress=False
-        )
+        build_rtx(path, tmp_path / "d.engine", dynamic_ranges=ranges)
 
 
 @pytest.mark.usefixtures("rtx")
 def test_what_no_build_has_made_is_not_overwritten(split, table, tmp_path):
     def build(source=DEMO_MODEL, calibration=table):
         output = tmp_path / "d.engine"
-        return trtint8.build_int8_engine(source, calibration, output, target="rtx", progress=False)
+        return build_rtx(calibration, output, model=source)
 
     def refused(name, *sources):
         path, contents = tmp_path / name, {file: file.read_bytes() for file in tmp_path.iterdir()}
@@ -252,8 +237,7 @@ def test_a_float_model_that_no_build_has_made_is_not_overwritten(table, tmp_path
     model.write_bytes(conv_relu_conv().SerializeToString())
 
     def build():
-        output = tmp_path / "d.engine"
-        return trtint8.build_int8_engine(loaded, table, output, target="rtx", progress=False)
+        return build_rtx(table, tmp_path / "d.engine", model=loaded)
 
     with pytest.raises(OutputError, match=r"d\.float\.onnx': no build of '.*' has made what it holds"):
         build()
@@ -270,9 +254,7 @@ def test_a_table_that_does_not_fit_a_new_engine_is_removed_if_a_build_made_it(ta
 
     def build(model, calibration=None):
         options = {"keep_int8": ["*"]} if calibration else {}
-        return trtint8.build_int8_engine(
-            model, calibration, output, target="rtx", progress=False, **options
-        ).info
+        return build_rtx(calibration, output, model=model, **options).info
 
     first = build(DEMO_MODEL, table)
     assert first.written.keys() == {"qdq.onnx", "table.json"}
@@ -343,14 +325,8 @@ def test_what_cannot_be_read_is_an_error_and_not_a_file_that_says_less(name, tmp
 def test_a_sidecar_that_cannot_be_written_takes_the_other_files_back(split, tmp_path):
     (tmp_path / "d.engine.json").mkdir()
     with pytest.raises(OutputError, match=r"d\.engine\.json"):
-        trtint8.build_int8_engine(
-            DEMO_MODEL, split.calibration_images[:32], tmp_path / "d.engine", target="rtx", progress=False
-        )
+        build_rtx(split.calibration_images[:32], tmp_path / "d.engine")
     assert [path.name for path in tmp_path.iterdir()] == ["d.engine.json"]
-
-
-def _build(table, output, model=DEMO_MODEL):
-    return trtint8.build_int8_engine(model, table, output, target="rtx", progress=False)
 
 
 def _assert_one_set(output):
@@ -364,7 +340,7 @@ def _assert_one_set(output):
 def test_two_builds_of_one_output_leave_the_files_of_one(moment, table, tmp_path, monkeypatch):
     """A build decides by what is there; what another build writes meanwhile is not mixed with its own."""
     output, other = tmp_path / "d.engine", table.override({"images": 2.0})
-    _build(table, output)
+    build_rtx(table, output)
     step, done = getattr(built_files, moment), []
 
     def another_build_ends_meanwhile(*arguments, **options):
@@ -372,17 +348,17 @@ def test_two_builds_of_one_output_leave_the_files_of_one(moment, table, tmp_path
         if not done:
             done.append(moment)
             monkeypatch.setattr(built_files, moment, step)
-            _build(other, output)
+            build_rtx(other, output)
         return result
 
     monkeypatch.setattr(built_files, moment, another_build_ends_meanwhile)
-    result = _build(table, output)
+    result = build_rtx(table, output)
     assert done == [moment]
     assert trtint8.read_engine_info(output).table_fingerprint == table.fingerprint
     assert trtint8.CalibrationTable.load(result.table_file) == table
     _assert_one_set(output)
     for again in (other, table):
-        _build(again, output)
+        build_rtx(again, output)
         _assert_one_set(output)
     assert {path.name for path in tmp_path.iterdir()} == {
         "d.engine",
@@ -417,7 +393,7 @@ def test_the_next_build_mends_what_a_kill_has_left(first, nightly, table, tmp_pa
         for path in tmp_path.glob("d.*"):
             path.unlink()
         if not first:
-            _build(table, output)
+            build_rtx(table, output)
         command = [sys.executable, "-W", "ignore", "-c", killed, str(renames), "a.json"]
         done = subprocess.run(command, cwd=tmp_path, env=environment, check=False)
         if done.returncode == 0 and renames > 3:
@@ -429,7 +405,7 @@ def test_the_next_build_mends_what_a_kill_has_left(first, nightly, table, tmp_pa
             assert found in (table.fingerprint, others[0].fingerprint)
         except EngineError:
             assert not output.exists()
-        _build(others[1], output)
+        build_rtx(others[1], output)
         assert trtint8.read_engine_info(output).table_fingerprint == others[1].fingerprint
         _assert_one_set(output)
         assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
@@ -440,11 +416,11 @@ def test_the_next_build_mends_what_a_kill_has_left(first, nightly, table, tmp_pa
 def test_no_file_beside_an_engine_is_written_through_a_link(name, table, tmp_path):
     output, elsewhere = tmp_path / "d.engine", tmp_path / "elsewhere"
     elsewhere.mkdir()
-    _build(table, output)
+    build_rtx(table, output)
     (tmp_path / name).rename(elsewhere / name)
     (tmp_path / name).symlink_to(elsewhere / name)
     before = (elsewhere / name).read_bytes()
     with pytest.raises(OutputError, match=re.escape(name)):
-        _build(table.override({"images": 2.0}), output)
+        build_rtx(table.override({"images": 2.0}), output)
     assert (elsewhere / name).read_bytes() == before and (tmp_path / name).is_symlink()
     _assert_one_set(output)

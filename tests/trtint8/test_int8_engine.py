@@ -11,7 +11,6 @@ import pytest
 
 import trtint8
 from calibrators.errors import (
-    BuildError,
     CalibrationDataError,
     ModelError,
     OutputError,
@@ -24,7 +23,8 @@ from calibrators.tensorrt.calibrator import ServedBuild
 from calibrators.tensorrt.calibrators import calibrator_class
 from calibrators.tensorrt.flavor import Flavor
 from tests.host_device import HostDevice
-from tests.trtint8.onnx_models import Shaped, outlier_stream, tied
+from tests.trtint8.engines import build_rtx
+from tests.trtint8.onnx_models import Shaped, normal, outlier_stream, tied
 from tests.trtint8.quantization.attention_models import plain
 from trtint8 import int8_engine
 from trtint8.builder import build
@@ -93,23 +93,18 @@ def test_a_cache_of_the_first_model_is_stale_for_the_second_that_a_calibrator_is
         load_model(DEMO_MODEL).inputs,
         device=HostDevice(),
         cache=tmp_path / "c.cache",
-        progress=False,
     )
-    result = trtint8.build_int8_engine(DEMO_MODEL, calibrator, tmp_path / "d.engine", progress=False)
+    result = trtint8.build_int8_engine(DEMO_MODEL, calibrator, tmp_path / "d.engine")
     assert result.table.provenance.model == load_model(DEMO_MODEL).fingerprint
     with pytest.raises(TableError, match=r"c\.cache' is stale: model "):
-        trtint8.build_int8_engine(other, calibrator, tmp_path / "e.engine", progress=False)
+        trtint8.build_int8_engine(other, calibrator, tmp_path / "e.engine")
     assert len(implicit_builds) == 2 and not (tmp_path / "e.engine").exists()
 
 
 def test_one_layer_by_itself_stays_in_float_on_the_implicit_route(implicit_builds, table, tmp_path):
-    trtint8.build_int8_engine(
-        DEMO_MODEL, table, tmp_path / "d.engine", keep_float="/fc/*", route="implicit", progress=False
-    )
+    trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / "d.engine", keep_float="/fc/*", route="implicit")
     assert [given.keep_float for given in implicit_builds] == [("/fc/*",)]
-    trtint8.build_int8_engine(
-        DEMO_MODEL, table, tmp_path / "d.engine", keep_float="block1", route="implicit", progress=False
-    )
+    trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / "d.engine", keep_float="block1", route="implicit")
     assert implicit_builds[1].keep_float == ("/block1/conv1/Conv", "/block1/conv2/Conv")
 
 
@@ -118,46 +113,17 @@ def test_a_cache_that_no_build_has_made_is_not_overwritten(implicit_builds, spli
     cache.write_bytes(CACHE)
     for method in ("auto", "minmax"):
         with pytest.raises(OutputError, match=r"d\.cache': no build of '.*d\.engine' has made what it holds"):
-            trtint8.build_int8_engine(
-                DEMO_MODEL, samples, tmp_path / "d.engine", method=method, progress=False
-            )
+            trtint8.build_int8_engine(DEMO_MODEL, samples, tmp_path / "d.engine", method=method)
     assert not implicit_builds
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == {cache: CACHE}
     # For other methods ranges are found on the CPU, and no cache is written.
-    trtint8.build_int8_engine(DEMO_MODEL, samples, tmp_path / "d.engine", method="mse", progress=False)
+    trtint8.build_int8_engine(DEMO_MODEL, samples, tmp_path / "d.engine", method="mse")
     assert len(implicit_builds) == 1 and cache.read_bytes() == CACHE
-
-
-def test_a_profile_that_does_not_fit_is_refused_before_samples_are_read(implicit_builds, tmp_path):
-    taken = []
-
-    def samples():
-        taken.append(1)
-        yield np.zeros((2, 1, 8, 8), np.float32)
-
-    with pytest.raises(BuildError, match="'nope'"):
-        trtint8.build_int8_engine(
-            DEMO_MODEL,
-            samples,
-            tmp_path / "d.engine",
-            method="mse",  # which is calibrated on the CPU, before TensorRT's builder is there
-            profiles=[{"nope": ShapeRange((1,), (2,), (3,))}],
-            progress=False,
-        )
-    assert not (taken or implicit_builds or list(tmp_path.iterdir()))
 
 
 @pytest.mark.slow
 def test_the_main_job(split, tmp_path):
-    result = trtint8.build_int8_engine(
-        DEMO_MODEL,
-        split.calibration_images,
-        tmp_path / "d.engine",
-        target="rtx",
-        method="mse",
-        fp16=False,
-        progress=False,
-    )
+    result = build_rtx(split.calibration_images, tmp_path / "d.engine", method="mse", fp16=False)
     assert len(result.info.quantized_nodes) == 9
     assert result.info.layers is not None
     assert result.info.layers.weighted_summary(result.info.quantized_nodes) == {
@@ -171,7 +137,7 @@ def test_the_main_job(split, tmp_path):
         "d.table.json",
     ]
     accuracy = trtint8.validate(
-        result.engine, split.heldout_images, reference=DEMO_MODEL, labels=split.heldout_labels, progress=False
+        result.engine, split.heldout_images, reference=DEMO_MODEL, labels=split.heldout_labels
     )
     assert accuracy.samples == 597
     assert accuracy.reference_top1.count == 594
@@ -184,13 +150,9 @@ def test_the_main_job(split, tmp_path):
     ("wanted", "words"),
     [
         ({"options": trtint8.BuildOptions(optimization_level=9)}, "level.*is 9.*from 0"),
-        ({"options": trtint8.BuildOptions(plugins=("no.so",))}, "'no.so'"),
-        ({"options": trtint8.BuildOptions(dla_core=0)}, "there is no DLA core 0"),
-        ({"options": trtint8.BuildOptions(memory_pools={"attic": 1})}, "has no memory pool 'attic'"),
-        ({"options": trtint8.BuildOptions(tactic_sources=["nowhere"])}, "has no tactic source 'nowhere'"),
-        ({"options": trtint8.BuildOptions(io_formats={"images": ["ROUND"]})}, "has no format 'ROUND'"),
         ({"options": trtint8.BuildOptions(io_formats={"x": ["LINEAR"]})}, "'x' is no input or output"),
         ({"compute_capabilities": ["7.0"]}, "compute capability 7.0"),
+        ({"profiles": [{"nope": ShapeRange((1,), (2,), (3,))}]}, "'nope'"),
     ],
 )
 def test_what_cannot_be_built_is_refused_before_samples_are_read(wanted, words, tmp_path):
@@ -198,9 +160,7 @@ def test_what_cannot_be_built_is_refused_before_samples_are_read(wanted, words, 
         pytest.fail("samples are read")
 
     with pytest.raises(TrtInt8Error, match=words):
-        trtint8.build_int8_engine(
-            DEMO_MODEL, samples, tmp_path / "d.engine", target="rtx", progress=False, **wanted
-        )
+        build_rtx(samples, tmp_path / "d.engine", **wanted)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -214,8 +174,7 @@ def test_int8_is_allowed_where_the_graph_has_pairs(keep_float, wanted, table, tm
         return run(*arguments, int8=int8, **options)
 
     monkeypatch.setattr(build.Build, "run", noted)
-    options = {"target": "rtx", "keep_float": keep_float, "fp16": False, "progress": False}
-    result = trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / "d.engine", **options)
+    result = build_rtx(table, tmp_path / "d.engine", keep_float=keep_float, fp16=False)
     assert allowed == [wanted]
     assert result.info.int8_layers == (9 if wanted else 0, 9)
 
@@ -223,9 +182,7 @@ def test_int8_is_allowed_where_the_graph_has_pairs(keep_float, wanted, table, tm
 def test_a_model_with_qdq_is_built_as_it_is(split, table, tmp_path):
     doubtful = dataclasses.replace(table, warnings=("of the table",))
     onnx.save(trtint8.quantize(DEMO_MODEL, doubtful), tmp_path / "q.onnx")
-    result = trtint8.build_int8_engine(
-        tmp_path / "q.onnx", None, tmp_path / "q.engine", target="rtx", progress=False
-    )
+    result = build_rtx(None, tmp_path / "q.engine", model=tmp_path / "q.onnx")
     assert "of the table" in result.info.warnings
     assert result.table is None and result.table_file is None
     assert repr(result).startswith(f"<BuildResult: '{tmp_path / 'q.engine'}', TensorRT for RTX ")
@@ -238,32 +195,14 @@ def test_a_model_with_qdq_is_built_as_it_is(split, table, tmp_path):
 
 @pytest.mark.parametrize("shape", [(64, 32), (32, 32)])
 def test_weights_that_are_read_along_two_axes(shape, tmp_path):
-    values = np.random.default_rng(0).standard_normal((64, shape[0])).astype(np.float32)
-    result = trtint8.build_int8_engine(
-        tied(*shape), values, tmp_path / "t.engine", target="rtx", fp16=False, progress=False
-    )
+    values = normal(64, shape[0])
+    result = build_rtx(values, tmp_path / "t.engine", model=tied(*shape), fp16=False)
     assert repr(result).endswith(", 2 of 2 weighted layers in INT8>")
-
-
-def test_dynamic_ranges_override_what_was_calibrated(split, tmp_path):
-    result = trtint8.build_int8_engine(
-        DEMO_MODEL,
-        split.calibration_images,
-        tmp_path / "d.engine",
-        target="rtx",
-        dynamic_ranges={"images": 12.7},
-        limit=50,
-        fp16=False,
-        progress=False,
-    )
-    model = onnx.load(result.qdq_model)
-    scale = next(i for i in model.graph.initializer if i.name == "images_scale")
-    assert onnx.numpy_helper.to_array(scale) == np.float32(0.1)
 
 
 def test_a_table_whose_ranges_lose_much_is_warned_of_unless_they_are_set_by_hand(split, table, tmp_path):
     ruined = dataclasses.replace(table, amax={**table.amax, "images": table.amax["images"] / 10})
-    options = {"target": "rtx", "fp16": False, "progress": False}
+    options = {"target": "rtx", "fp16": False}
     with pytest.warns(UserWarning, match="'images'") as caught:
         trtint8.build_int8_engine(DEMO_MODEL, ruined, tmp_path / "d.engine", **options)
     assert [warning.filename for warning in caught] == [__file__]
@@ -273,7 +212,7 @@ def test_a_table_whose_ranges_lose_much_is_warned_of_unless_they_are_set_by_hand
 
 def test_noisy_outputs_are_warned_of_unless_layers_stay_in_float(table, tmp_path):
     noisy = table.with_choice(table.amax, RangeChoice("mse", {"mse": 9.5}, {"mse": 16}))
-    options = {"target": "rtx", "fp16": False, "progress": False}
+    options = {"target": "rtx", "fp16": False}
     with pytest.warns(UserWarning, match=r"only 9\.5.*of 16") as caught:
         trtint8.build_int8_engine(DEMO_MODEL, noisy, tmp_path / "d.engine", **options)
     assert [warning.filename for warning in caught] == [__file__]
@@ -296,7 +235,7 @@ def test_noisy_outputs_are_warned_of_unless_layers_stay_in_float(table, tmp_path
     ],
 )
 def test_bad_input_leaves_nothing_behind(split, tmp_path, change, error, words):
-    arguments = {"calibration": split.calibration_images[:8], "target": "rtx", "progress": False} | change
+    arguments = {"calibration": split.calibration_images[:8], "target": "rtx"} | change
     calibration = arguments.pop("calibration")
     with pytest.raises(error, match=words):
         trtint8.build_int8_engine(DEMO_MODEL, calibration, tmp_path / "d.engine", **arguments)
@@ -306,22 +245,22 @@ def test_bad_input_leaves_nothing_behind(split, tmp_path, change, error, words):
 def shifted():
     """A network of two layers, and samples of which a manual range cuts most off, so that outputs shift."""
     g = Shaped(quantized=False)
-    x = g.op("Relu", [g.op("Gemm", ["x", g.weights(32, 32)], "first")], "relu")
-    model = g.model({"x": ["N", 32]}, g.op("Gemm", [x, g.weights(32, 8)], "second"))
+    x = g.Relu("relu", g.Gemm("first", "x", g.weights(32, 32)))
+    model = g.model({"x": ["N", 32]}, g.Gemm("second", x, g.weights(32, 8)))
     values = np.abs(np.random.default_rng(0).standard_normal((64, 32))).astype(np.float32) + 1
-    return model, values, {"dynamic_ranges": {"x": 1.0}, "target": "rtx", "fp16": False, "progress": False}
+    return model, values, {"dynamic_ranges": {"x": 1.0}, "fp16": False}
 
 
 def test_weights_are_changed_by_default_and_left_where_that_is_not_wanted(tmp_path):
     model, values, options = shifted()
-    corrected = trtint8.build_int8_engine(model, {"x": values}, tmp_path / "c.engine", **options)
+    corrected = build_rtx(values, tmp_path / "c.engine", model=model, **options)
     assert corrected.rounded.remedies == corrected.info.changed_weights
     assert "bias correction" in corrected.rounded.remedies
     assert corrected.rounded.samples == 12
-    plain = trtint8.build_int8_engine(model, {"x": values}, tmp_path / "p.engine", rounding=False, **options)
+    plain = build_rtx(values, tmp_path / "p.engine", model=model, rounding=False, **options)
     assert plain.rounded is None and plain.info.changed_weights == ()
     gained = [
-        trtint8.validate(one.qdq_model, {"x": values}, reference=model, metrics=["sqnr"], progress=False)
+        trtint8.validate(one.qdq_model, {"x": values}, reference=model, metrics=["sqnr"])
         for one in (corrected, plain)
     ]
     assert gained[0].outputs[0].sqnr_db > gained[1].outputs[0].sqnr_db + 1
@@ -330,24 +269,15 @@ def test_weights_are_changed_by_default_and_left_where_that_is_not_wanted(tmp_pa
 def test_data_that_is_used_up_or_too_few_samples_change_nothing(tmp_path):
     model, values, options = shifted()
     for data in (iter([{"x": values}]), {"x": values[:15]}):
-        result = trtint8.build_int8_engine(model, data, tmp_path / "d.engine", **options)
+        result = build_rtx(data, tmp_path / "d.engine", model=model, **options)
         assert result.rounded.remedies == result.info.changed_weights == ()
         assert result.rounded.reason
 
 
 def test_weights_are_tensorrts_on_the_implicit_route(implicit_builds, split, tmp_path):
     samples = split.calibration_images[:40]
-    result = trtint8.build_int8_engine(
-        DEMO_MODEL, samples, tmp_path / "d.engine", method="mse", progress=False
-    )
+    result = trtint8.build_int8_engine(DEMO_MODEL, samples, tmp_path / "d.engine", method="mse")
     assert result.rounded.remedies == () and result.rounded.reason
-
-
-def test_an_output_folder_that_is_missing(split, tmp_path):
-    with pytest.raises(OutputError, match="does not exist"):
-        trtint8.build_int8_engine(
-            DEMO_MODEL, split.calibration_images, tmp_path / "no" / "d.engine", target="rtx"
-        )
 
 
 def test_an_output_folder_that_vanishes_during_calibration(split, tmp_path):
@@ -359,9 +289,7 @@ def test_an_output_folder_that_vanishes_during_calibration(split, tmp_path):
         yield {"images": split.calibration_images[:32]}
 
     with pytest.raises(OutputError, match=r"cannot write '.*soon_gone"):
-        trtint8.build_int8_engine(
-            DEMO_MODEL, feeds, folder / "d.engine", target="rtx", keep_int8=["*"], progress=False
-        )
+        build_rtx(feeds, folder / "d.engine", keep_int8=["*"])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -375,37 +303,40 @@ def test_nothing_that_is_read_is_overwritten(split, tmp_path):
         (model, data, "e.engine"),
     ):
         with pytest.raises(OutputError, match="it is read as well; give another name"):
-            trtint8.build_int8_engine(source, calibration, tmp_path / output, target="rtx", progress=False)
+            build_rtx(calibration, tmp_path / output, model=source)
     assert model.read_bytes() == DEMO_MODEL.read_bytes() and set(tmp_path.iterdir()) == {model, data}
 
 
-@pytest.mark.parametrize("name", ["int8.onnx", "int8.ONNX", "int8.json", "int8.npz", "int8.pt"])
-def test_an_engine_that_would_be_taken_for_another_file(name, table, tmp_path):
-    with pytest.raises(OutputError, match=rf"'.*{name}' ends in \.{name[5:]}, .* \.engine"):
-        trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / name, progress=False)
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        *(
+            (f"int8.{end}", rf"'.*int8.{end}' ends in \.{end}, .* \.engine")
+            for end in ("onnx", "ONNX", "json", "npz", "pt")
+        ),
+        ("no/d.engine", "does not exist"),
+        (".", "it is a folder"),
+    ],
+)
+def test_an_output_that_is_no_place_for_an_engine(name, words, table, tmp_path):
+    with pytest.raises(OutputError, match=words):
+        trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / name)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_an_output_that_is_a_folder(split, tmp_path):
-    with pytest.raises(OutputError, match="it is a folder"):
-        trtint8.build_int8_engine(DEMO_MODEL, split.calibration_images, tmp_path, target="rtx")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("longest", "attention"), [(512, ["scores", "context"]), (1024, [])])
 def test_the_longest_sequence_decides_whether_attention_is_quantized(longest, attention, tmp_path):
     onnx.save(plain(length="length"), tmp_path / "m.onnx")
-    result = trtint8.build_int8_engine(
-        tmp_path / "m.onnx",
-        {"x": np.random.default_rng(0).standard_normal((4, 8, 32), np.float32)},
+    result = build_rtx(
+        {"x": normal(4, 8, 32)},
         tmp_path / "m.engine",
-        target="rtx",
+        model=tmp_path / "m.onnx",
         profiles=[{"x": trtint8.ShapeRange((1, 8, 32), (1, 64, 32), (1, longest, 32))}],
         compute_capabilities=["8.6"],
         fp16=True,
         keep_int8=["*"],
         method="minmax",
-        progress=False,
     )
     wanted = ["q_linear", "k_linear", "v_linear", "out_linear", *attention]
     assert sorted(result.info.quantized_nodes) == sorted(wanted)
@@ -416,16 +347,14 @@ def test_the_longest_sequence_decides_whether_attention_is_quantized(longest, at
 def test_random_samples_have_the_optimal_shape_of_the_profile(tmp_path):
     onnx.save(plain(length="length"), tmp_path / "m.onnx")
     with pytest.warns(UserWarning, match="'random:4,x=64x32'"):
-        result = trtint8.build_int8_engine(
-            tmp_path / "m.onnx",
+        result = build_rtx(
             "random:4",
             tmp_path / "m.engine",
-            target="rtx",
+            model=tmp_path / "m.onnx",
             profiles=[{"x": trtint8.ShapeRange((1, 8, 32), (1, 64, 32), (1, 128, 32))}],
             compute_capabilities=["8.6"],
             keep_int8=["*"],
             method="minmax",
-            progress=False,
         )
     assert result.table.provenance.samples == 4
     assert sum(result.table.histograms["x"].counts) + result.table.histograms["x"].zeros == 4 * 64 * 32
@@ -437,13 +366,11 @@ def test_sizes_that_a_model_leaves_open_are_those_of_the_samples(tmp_path):
     random = np.random.default_rng(0)
     lengths = (24, 40, 32)
     samples = [{"x": random.standard_normal((2, length, 32)).astype(np.float32)} for length in lengths]
-    keywords = {"target": "rtx", "compute_capabilities": ["8.6"], "keep_int8": ["*"], "progress": False}
-    result = trtint8.build_int8_engine(tmp_path / "m.onnx", samples, tmp_path / "m.engine", **keywords)
+    keywords = {"compute_capabilities": ["8.6"], "keep_int8": ["*"]}
+    result = build_rtx(samples, tmp_path / "m.engine", model=tmp_path / "m.onnx", **keywords)
     wanted = {"x": trtint8.ShapeRange((1, 24, 32), (8, 40, 32), (32, 40, 32))}
     assert result.info.profiles == (wanted,)
-    again = trtint8.build_int8_engine(
-        tmp_path / "m.onnx", result.table_file, tmp_path / "again.engine", **keywords
-    )
+    again = build_rtx(result.table_file, tmp_path / "again.engine", model=tmp_path / "m.onnx", **keywords)
     assert again.info.profiles == (wanted,)
     sizes = trtint8.CalibrationTable.load(result.table_file).provenance.input_sizes
     assert (sizes["x"].smallest, sizes["x"].largest) == ((24, 32), (40, 32))
@@ -452,20 +379,14 @@ def test_sizes_that_a_model_leaves_open_are_those_of_the_samples(tmp_path):
 @pytest.mark.slow
 def test_pairs_are_placed_for_the_tensorrt_that_builds(tmp_path):
     g = Shaped()
-    y = g.op(
-        "ConvTranspose", [g.op("Conv", ["x", g.weights(8, 8, 3, 3)], "conv"), g.weights(8, 8, 2, 2)], "up"
-    )
+    y = g.ConvTranspose("up", g.Conv("conv", "x", g.weights(8, 8, 3, 3)), g.weights(8, 8, 2, 2))
     onnx.save(g.model({"x": [1, 8, 8, 8]}, y), tmp_path / "m.onnx")
     table = trtint8.CalibrationTable({"x": 3.0, "conv_out": 3.0})
-    result = trtint8.build_int8_engine(
-        tmp_path / "m.onnx", table, tmp_path / "m.engine", target="rtx", fp16=False, progress=False
-    )
+    result = build_rtx(table, tmp_path / "m.engine", model=tmp_path / "m.onnx", fp16=False)
     assert result.info.quantized_nodes == ("conv",)
     assert result.info.float_nodes == (("up", "TensorRT for RTX has no INT8 kernel for it"),)
     assert result.info.int8_layers == (1, 2)
-    again = trtint8.build_int8_engine(
-        result.qdq_model, None, tmp_path / "again.engine", target="rtx", progress=False
-    )
+    again = build_rtx(None, tmp_path / "again.engine", model=result.qdq_model)
     assert again.info.quantized_nodes == ("conv",)
     assert again.info.float_nodes == (("up", "the model has no Q/DQ pairs before both of its operands"),)
     assert again.info.int8_layers == (1, 2)
@@ -474,15 +395,7 @@ def test_pairs_are_placed_for_the_tensorrt_that_builds(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("fp16", "written"), [(True, "Half"), (False, "Float")])
 def test_int8_convolutions_write_fp16_where_it_is_allowed(fp16, written, table, tmp_path):
-    result = trtint8.build_int8_engine(
-        DEMO_MODEL,
-        table,
-        tmp_path / "d.engine",
-        target="rtx",
-        fp16=fp16,
-        keep_int8=["*"] if fp16 else [],
-        progress=False,
-    )
+    result = build_rtx(table, tmp_path / "d.engine", fp16=fp16, keep_int8=["*"] if fp16 else [])
     layers = [layer for layer in result.info.layers.layers if layer.kind == "correlation"]
     assert len(layers) == 8
     assert {(layer.inputs[0], layer.outputs) for layer in layers} == {("Int8", (written,))}
@@ -507,9 +420,7 @@ def types_of_products(result):
 )
 def test_fp16_is_around_int8_unless_it_is_switched_off(options, written, in_int8, table, tmp_path):
     """The convolutions of a small network move few values, so most of them are faster in FP16."""
-    result = trtint8.build_int8_engine(
-        DEMO_MODEL, table, tmp_path / "d.engine", target="rtx", progress=False, **options
-    )
+    result = build_rtx(table, tmp_path / "d.engine", **options)
     assert types_of_products(result) == {written}
     assert result.info.int8_layers == (in_int8, 9)
 
@@ -519,9 +430,7 @@ def test_fp16_is_around_int8_unless_it_is_switched_off(options, written, in_int8
 )
 def test_a_model_that_comes_with_its_pairs_keeps_its_types(options, written, table, tmp_path):
     pairs = trtint8.quantize(DEMO_MODEL, table, keep_float=["/fc/*"])
-    result = trtint8.build_int8_engine(
-        pairs, None, tmp_path / "q.engine", target="rtx", progress=False, **options
-    )
+    result = build_rtx(None, tmp_path / "q.engine", model=pairs, **options)
     assert result.info.int8_layers == (8, 9)
     assert types_of_products(result) == {written}
 
@@ -543,30 +452,25 @@ def test_tensorrt_11_gets_fp16_in_the_graph(
         "run",
         lambda *_, **__: BuiltEngine(b"plan", None, None, ("8.6",), "tensorrt", version, (), (), (), {}, 0.5),
     )
-    result = trtint8.build_int8_engine(
-        DEMO_MODEL, table, tmp_path / "d.engine", route="explicit", progress=False, **options
-    )
+    result = trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / "d.engine", route="explicit", **options)
     assert types_of_products(result) == {written}
     assert len(result.info.quantized_nodes) == 8  # all but the Gemm, which is too small there
 
 
 def test_a_network_that_int8_does_not_make_faster_is_built_in_fp16(table, tmp_path):
     with pytest.warns(UserWarning, match="'rtx'.*keep_int8") as caught:
-        result = trtint8.build_int8_engine(
-            DEMO_MODEL, table, tmp_path / "d.engine", target="rtx", progress=False
-        )
+        result = trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / "d.engine", target="rtx")
     assert [warning.filename for warning in caught] == [__file__]
     assert result.info.int8_layers == (0, 9) and types_of_products(result) == {"FLOAT16"}
 
 
 def test_values_that_no_table_knows_stay_in_fp32(rtx, tmp_path):
     model, samples = outlier_stream((16, 4, 64))
-    table = trtint8.calibrate(model, samples, method="minmax", tensors="placed", progress=False)
-    options = {"target": "rtx", "progress": False}
+    table = trtint8.calibrate(model, samples, method="minmax", tensors="placed")
     with pytest.warns(UserWarning, match=r"no range tells how large.*fp16=False"):
-        result = trtint8.build_int8_engine(model, table, tmp_path / "d.engine", keep_int8=["*"], **options)
+        result = build_rtx(table, tmp_path / "d.engine", model=model, keep_int8=["*"])
     assert types_of_products(result) == {"FLOAT", "FLOAT16"}
-    result = trtint8.build_int8_engine(model, table, tmp_path / "d.engine", fp16=False, **options)
+    result = build_rtx(table, tmp_path / "d.engine", model=model, fp16=False)
     assert types_of_products(result) == {"FLOAT"}
 
 
@@ -577,15 +481,8 @@ def kinds(model):
 
 def test_what_overflows_fp16_stays_in_fp32_when_it_is_built_from_samples(rtx, tmp_path):
     model, samples = outlier_stream((16, 4, 64))
-    result = trtint8.build_int8_engine(
-        model,
-        samples,
-        tmp_path / "e.engine",
-        method="minmax",
-        target="rtx",
-        fp16=True,
-        keep_int8=["*"],
-        progress=False,
+    result = build_rtx(
+        samples, tmp_path / "e.engine", model=model, method="minmax", fp16=True, keep_int8=["*"]
     )
     found = kinds(onnx.load(result.qdq_model))
     assert found["wide_out"] == found["stream_out"] == onnx.TensorProto.FLOAT
@@ -593,40 +490,25 @@ def test_what_overflows_fp16_stays_in_fp32_when_it_is_built_from_samples(rtx, tm
 
 def test_what_overflows_fp16_stays_in_fp32_in_a_model_that_came_with_its_pairs(rtx, tmp_path):
     model, samples = outlier_stream((16, 4, 64))
-    table = trtint8.calibrate(model, samples, method="minmax", progress=False)
-    quantized = trtint8.quantize(model, table, progress=False)
+    table = trtint8.calibrate(model, samples, method="minmax")
+    quantized = trtint8.quantize(model, table)
     with pytest.warns(UserWarning, match="no range tells how large"):
-        result = trtint8.build_int8_engine(
-            quantized, None, tmp_path / "e.engine", target="rtx", fp16=True, progress=False
-        )
+        result = build_rtx(None, tmp_path / "e.engine", model=quantized, fp16=True)
     found = kinds(onnx.load(result.qdq_model))
     assert found["wide_out"] == found["stream_out"] == onnx.TensorProto.FLOAT
 
 
 @pytest.mark.parametrize("float16", [False, True])
 def test_a_model_that_was_quantized_without_a_layer_in_int8_is_built_as_it_is(split, tmp_path, float16):
-    table = trtint8.calibrate(DEMO_MODEL, split.calibration_images[:8], method="minmax", progress=False)
-    options = {
-        "target": "rtx",
-        "keep_float": ["*"],
-        "float16": float16,
-        "float32_io": float16,
-        "progress": False,
-    }
+    table = trtint8.calibrate(DEMO_MODEL, split.calibration_images[:8], method="minmax")
+    options = {"target": "rtx", "keep_float": ["*"], "float16": float16, "float32_io": float16}
     onnx.save(trtint8.quantize(DEMO_MODEL, table, **options), tmp_path / "q.onnx")
     with pytest.warns(UserWarning, match=r"q\.onnx.*INT8"):
-        result = trtint8.build_int8_engine(
-            tmp_path / "q.onnx", None, tmp_path / "q.engine", target="rtx", progress=False
-        )
+        result = build_rtx(None, tmp_path / "q.engine", model=tmp_path / "q.onnx")
     assert result.info.int8_layers == (0, 9)
     # With samples it is a float model as any other.
-    again = trtint8.build_int8_engine(
-        tmp_path / "q.onnx",
-        split.calibration_images[:8],
-        tmp_path / "p.engine",
-        target="rtx",
-        fp16=False,
-        progress=False,
+    again = build_rtx(
+        split.calibration_images[:8], tmp_path / "p.engine", model=tmp_path / "q.onnx", fp16=False
     )
     assert again.info.int8_layers == (9, 9)
 
@@ -634,18 +516,17 @@ def test_a_model_that_was_quantized_without_a_layer_in_int8_is_built_as_it_is(sp
 def test_only_ranges_that_are_used_are_warned_of(tmp_path):
     """Probabilities of many classes are nearly all far smaller than the largest, and get no pair."""
     g = Shaped()
-    hidden = g.op("Relu", [g.op("MatMul", ["x", g.weights(32, 32)], "first")], "relu")
-    scores = g.op("MatMul", [hidden, g.constant(9 * g.random.normal(size=(32, 4000)).astype("f4"))], "last")
-    model = g.model({"x": ["N", 32]}, g.op("Softmax", [scores], "shares"))
+    hidden = g.Relu("relu", g.MatMul("first", "x", g.weights(32, 32)))
+    scores = g.MatMul("last", hidden, g.constant(9 * g.random.normal(size=(32, 4000)).astype("f4")))
+    model = g.model({"x": ["N", 32]}, g.Softmax("shares", scores))
     x = np.random.default_rng(0).normal(size=(64, 32)).astype(np.float32)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        table = trtint8.calibrate(model, x, progress=False)
-        options = {"target": "rtx", "keep_int8": ["*"], "progress": False}
-        result = trtint8.build_int8_engine(model, table, tmp_path / "s.engine", **options)
+        table = trtint8.calibrate(model, x)
+        build_rtx(table, tmp_path / "s.engine", model=model, keep_int8=["*"])
     assert "shares_out" in table.excessive_losses
     assert not [one for one in caught if "shares_out" in str(one.message)]
     narrow = dataclasses.replace(table, amax={**table.amax, "x": table.amax["x"] / 9})
     with pytest.warns(UserWarning, match="1 range loses much of the tensor's values: 'x'"):
-        result = trtint8.build_int8_engine(model, narrow, tmp_path / "s.engine", **options)
+        result = build_rtx(narrow, tmp_path / "s.engine", model=model, keep_int8=["*"])
     assert not [said for said in result.info.warnings if "loses much" in said]

@@ -5,6 +5,7 @@ A Q/DQ model is taken as the float model, and what its pairs say of tensors and 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -355,8 +356,6 @@ def stored(
         TableError: The table lacks a range that the backend needs, or was made for another model.
         ModelError: A tensor that the backend stores as integers has no pair.
     """
-    if isinstance(ranges, Pairs):
-        return _Storage(prepared, ranges.table, arithmetic, keep_float, ranges).decide()
     return _Storage(prepared, ranges, arithmetic, keep_float).decide()
 
 
@@ -366,13 +365,14 @@ class _Storage:
     def __init__(
         self,
         prepared: Model,
-        table: CalibrationTable,
+        ranges: CalibrationTable | Pairs,
         arithmetic: Arithmetic,
         keep_float: Collection[str],
-        pairs: Pairs | None = None,
     ) -> None:
         self._graph = prepared.graph_model.graph
-        self._prepared, self._table, self._arithmetic, self._had = prepared, table, arithmetic, pairs
+        self._prepared, self._arithmetic = prepared, arithmetic
+        self._had = ranges if isinstance(ranges, Pairs) else None
+        self._table = ranges.table if isinstance(ranges, Pairs) else ranges
         self._order = {node: position for position, node in enumerate(self._graph)}
         target = TARGETS[arithmetic.target or DEFAULT.name]
         self._keep_float = frozenset(keep_float)
@@ -606,10 +606,7 @@ class _Storage:
     ) -> Stored:
         """What is stored, and what computes in float."""
         reading = {name for name, _ in activations} | self._products
-        nodes = [node for node in self._graph if self._computes_in_float(node, reading)]
-        in_float = {node.op_type: 0 for node in nodes}
-        for node in nodes:
-            in_float[node.op_type] += 1
+        in_float = Counter(node.op_type for node in self._graph if self._computes_in_float(node, reading))
         kept = {} if self._had is None else self._had.weights
         return Stored(self._products, activations, outputs, self._weights(), kept, in_float, without_range)
 

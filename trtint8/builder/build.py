@@ -59,7 +59,7 @@ from trtint8.builder.config import (
     save_timing_cache,
     set_capabilities,
 )
-from trtint8.builder.dynamic_ranges import MissingRange
+from trtint8.builder.dynamic_ranges import MissingRange, layers_of
 from trtint8.builder.implicit import (
     ImplicitInt8,
     apply_ranges,
@@ -332,7 +332,7 @@ class Build:
         if not self.flavor.strongly_typed_only:
             return self.options.fp16 is not False
         half = self.flavor.module.DataType.HALF
-        layers = map(network.get_layer, range(network.num_layers))
+        layers = layers_of(network)
         return any(
             layer.get_output(index).dtype == half for layer in layers for index in range(layer.num_outputs)
         )

@@ -169,10 +169,8 @@ def configure(
         config.set_preview_feature(trt.PreviewFeature.PROFILE_SHARING_0806, True)
     if not options.tf32:
         config.clear_flag(_flag(trt, "TF32"))
-    set_flag(trt, config, "VERSION_COMPATIBLE", options.version_compatible)
-    set_flag(trt, config, "SPARSE_WEIGHTS", options.sparse_weights)
-    set_flag(trt, config, "REFIT", options.refit)
-    set_flag(trt, config, "STRIP_PLAN", options.strip_plan)
+    for option in ("version_compatible", "sparse_weights", "refit", "strip_plan"):
+        set_flag(trt, config, option.upper(), getattr(options, option))
     if options.calibrate_before_fusion:
         config.set_quantization_flag(trt.QuantizationFlag.CALIBRATE_BEFORE_FUSION)
     if options.optimization_level is not None:
@@ -191,7 +189,8 @@ def configure(
             raise BuildError(f"TensorRT refuses the tactic sources {', '.join(options.tactic_sources)}")
     if options.dla_core is not None:
         _check_dla_core(options.dla_core, builder.num_DLA_cores)
-        _use_dla(trt, config, options.dla_core, gpu_fallback=options.gpu_fallback)
+        config.default_device_type, config.DLA_core = trt.DeviceType.DLA, options.dla_core
+        set_flag(trt, config, "GPU_FALLBACK", options.gpu_fallback)
 
 
 def _set_pool_limit(trt: Any, config: Any, pool: str, limit: int) -> None:
@@ -212,12 +211,6 @@ def _check_dla_core(core: int, cores: int) -> None:
     raise UnsupportedError(
         f"there is no DLA core {core}: {reason}; leave {Argument('dla_core')} out to use the GPU"
     )
-
-
-def _use_dla(trt: Any, config: Any, core: int, *, gpu_fallback: bool) -> None:
-    config.default_device_type = trt.DeviceType.DLA
-    config.DLA_core = core
-    set_flag(trt, config, "GPU_FALLBACK", gpu_fallback)
 
 
 def set_flag(trt: Any, config: Any, name: str, wanted: bool) -> None:

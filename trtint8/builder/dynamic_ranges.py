@@ -163,8 +163,7 @@ def read_network(trt: Any, network: Any) -> NetworkTensors:
     inputs = [network.get_input(index) for index in range(network.num_inputs)]
     outputs = [network.get_output(index) for index in range(network.num_outputs)]
     layers = []
-    for index in range(network.num_layers):
-        layer = network.get_layer(index)
+    for layer in layers_of(network):
         reads = _ranged_names(map(layer.get_input, range(layer.num_inputs)))
         writes = _ranged_names(map(layer.get_output, range(layer.num_outputs)))
         if not (reads or writes):
@@ -332,6 +331,11 @@ def missing_ranges(
     return tuple(missing for missing in found if missing.tensor not in ranges)
 
 
+def layers_of(network: Any) -> Iterator[Any]:
+    """The layers of an ``INetworkDefinition``, in its order."""
+    return map(network.get_layer, range(network.num_layers))
+
+
 def layer_type(trt: Any, layer: Any) -> str:
     """The name of a layer's ``LayerType``.
 
@@ -417,8 +421,7 @@ def _viewed_as(owner: type, layer: Any) -> Iterator[None]:
 
 def _tensors(network: Any) -> Iterator[Any]:
     yield from map(network.get_input, range(network.num_inputs))
-    for index in range(network.num_layers):
-        layer = network.get_layer(index)
+    for layer in layers_of(network):
         yield from map(layer.get_output, range(layer.num_outputs))
 
 

@@ -23,6 +23,7 @@ from trtint8.builder.dynamic_ranges import (
     SetRanges,
     check_ranges,
     layer_type,
+    layers_of,
     read_network,
     set_ranges,
 )
@@ -195,7 +196,7 @@ def _check_implicit(flavor: Flavor, network: Any) -> None:
         )
     if not network.num_layers:
         raise BuildError("the network has no layers; define it, or parse a model, before its ranges are set")
-    for layer in map(network.get_layer, range(network.num_layers)):
+    for layer in layers_of(network):
         if layer_type(trt, layer) in _EXPLICIT:
             raise UnsupportedError(
                 f"the network holds Q/DQ layers, such as '{layer.name}', so its INT8 is explicit and dynamic "
@@ -312,7 +313,7 @@ def set_precisions(
         UnsupportedError: This TensorRT lacks a type or a flag. Nothing is set then.
     """
     # Layers that compute no floats have no precision to choose.
-    layers = [layer for layer in _layers(network) if _computes_floats(trt, layer)]
+    layers = [layer for layer in layers_of(network) if _computes_floats(trt, layer)]
     names = [layer.name for layer in layers]
     stay = match_layers(names, kept or {})
     precisions = {**match_layers(names, options.layer_precisions), **stay}
@@ -408,10 +409,6 @@ def _io_tensors(network: Any) -> list[Any]:
     """The inputs and the outputs of a network."""
     inputs = map(network.get_input, range(network.num_inputs))
     return [*inputs, *map(network.get_output, range(network.num_outputs))]
-
-
-def _layers(network: Any) -> Iterable[Any]:
-    return map(network.get_layer, range(network.num_layers))
 
 
 def _computes_floats(trt: Any, layer: Any) -> bool:

@@ -170,7 +170,7 @@ class DeploySource:
     @property
     def is_rtx(self) -> bool:
         """Whether TensorRT for RTX built the engine, whose plans the full TensorRT does not load."""
-        return self.info.flavor == "rtx"
+        return not target_named(self.info.built_with.quantization_target).loads_plans
 
     @property
     def is_model(self) -> bool:
@@ -257,17 +257,12 @@ class DeploySource:
         names, outputs = self.labels, self.info.outputs
         if names is None or len(outputs) != 1 or outputs[0].dtype != "float32" or len(outputs[0].shape) != 3:
             return None
-        if outputs[0].shape[2] == 6 and self._picks_boxes():
+        nodes = self.qdq_model.graph_model.graph if self.qdq_model else ()
+        # The graph itself sorts or suppresses boxes.
+        if outputs[0].shape[2] == 6 and any(node.op_type in ("TopK", "NonMaxSuppression") for node in nodes):
             return Detector(len(names), None)
         grid = grid_of_classes(outputs[0].shape, len(names))
         return Detector(len(names), grid) if grid is not None else None
-
-    def _picks_boxes(self) -> bool:
-        """True if the graph itself sorts or suppresses boxes."""
-        model = self.qdq_model
-        return model is not None and any(
-            node.op_type in ("TopK", "NonMaxSuppression") for node in model.graph_model.graph
-        )
 
     @property
     def tensorrt(self) -> Code:

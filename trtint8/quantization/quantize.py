@@ -398,16 +398,12 @@ def refuse_without_float16(float16: bool, float32_io: bool, keep_int8: Sequence[
     Raises:
         ModelError: Something was given that has no effect.
     """
-    if float32_io and not float16:
-        raise ModelError(
-            f"{Argument('float32_io')} says what stays FP32 when the rest becomes FP16; add "
-            f"{Argument('float16', 'True')}"
-        )
-    if keep_int8 and not float16:
-        raise ModelError(
-            f"{Argument('keep_int8')} names layers that would be in FP16 otherwise; add "
-            f"{Argument('float16', 'True')}"
-        )
+    for given, words in (
+        (float32_io, f"{Argument('float32_io')} says what stays FP32 when the rest becomes FP16"),
+        (keep_int8, f"{Argument('keep_int8')} names layers that would be in FP16 otherwise"),
+    ):
+        if given and not float16:
+            raise ModelError(f"{words}; add {Argument('float16', 'True')}")
 
 
 @pause_garbage_collection()

@@ -139,9 +139,7 @@ class ExecutionContext:
             self.bind(feeds)
             if stream is None and not (outputs or on_device or self._fed):
                 self._run()
-                self._current.queue_download()
-                self.stream.synchronize()
-                return self._copied()
+                return self.download()
             return self._infer(outputs or {}, stream, on_device=on_device)
 
     def infer_async(self, feeds: Feeds, *, stream: StreamLike | None = None) -> InferenceFuture:
@@ -259,9 +257,10 @@ class ExecutionContext:
         Returns:
             Output name to a new array.
         """
-        self._current.queue_download()
+        outputs = self._current.queue_download()
         self.stream.synchronize()
-        return self._copied()
+        # The next run uses the page-locked memory again.
+        return {name: array.copy() for name, array in outputs.items()}
 
     def queue_download(self) -> dict[str, HostArray]:
         """Queues the copies of the outputs to the host.
@@ -435,10 +434,6 @@ class ExecutionContext:
         if self._unfinished:
             self.stream.synchronize()
             self._unfinished = False
-
-    def _copied(self) -> dict[str, HostArray]:
-        # The next run uses the page-locked memory again.
-        return {name: array.copy() for name, array in self._current.outputs.items()}
 
 
 class InferenceFuture:

@@ -20,24 +20,37 @@ from __future__ import annotations
 import hashlib
 import re
 import statistics
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx_ir as ir
 
 from calibrators import records
 from calibrators.checks import FilePath, check_path, warn_user
-from calibrators.cuda import gpu_clocks, gpu_names, gpu_uuid, require_gpu, turn_on_gpu
+from calibrators.cuda import (
+    compute_capability,
+    gpu_clocks,
+    gpu_names,
+    gpu_problem,
+    gpu_uuid,
+    require_gpu,
+    turn_on_gpu,
+)
 from calibrators.errors import BuildError, EngineError, GpuMemoryError, OutputError, TrtInt8Error
 from calibrators.files import check_writable, write_atomically
-from trtint8.builder.build import BuiltEngine
+from calibrators.tensorrt import flavor as flavors
+from trtint8.auditing.audit import Estimator, EstimatorOptions, at_shapes, run_build
+from trtint8.auditing.gpus import Gpu
+from trtint8.builder.build import Build, BuiltEngine, with_equal_forms
+from trtint8.engine.profiles import ShapeRange
 from trtint8.engine.timings import read_exported_times, read_layers, read_profile, seconds_of_nodes
+from trtint8.models.model import Model
 from trtint8.models.serialization import save_model
 from trtint8.runtime.bench import bench_contexts, random_feed
 from trtint8.runtime.engine import Engine
 from trtint8.runtime.execution import ExecutionContext
-from trtint8.tuning.stopwatch import Source, Timing
+from trtint8.tuning.stopwatch import Expectation, Source, Timing
 
 #: How often two engines take turns, and for how many seconds each runs in a turn.
 _TURNS, _SECONDS = 15, 0.1
@@ -145,6 +158,83 @@ def measure_built(engines: Sequence[BuiltEngine], device: int) -> list[Timing]:
         return [stopwatch.time_built(engine) for engine in engines]
     finally:
         stopwatch.close()
+
+
+def expect(
+    build: Build,
+    built: BuiltEngine,
+    graph_model: ir.Model,
+    prepared: Model | None,
+    peaks: Mapping[str, float],
+    gpus: Sequence[Gpu],
+) -> Expectation | None:
+    """How long an engine takes beside FP16: measured on this machine's GPU, or estimated.
+
+    Args:
+        build: How it was built.
+        built: The engine.
+        graph_model: The model that it was built from.
+        prepared: The float model; None where there is none to build in FP16.
+        peaks: Name of each tensor to its largest magnitude.
+        gpus: The GPUs that it was built for.
+
+    Returns:
+        The times; None where no GPU is known, or several are.
+
+    Raises:
+        TrtInt8Error: The engine cannot be run, or the network in FP16 cannot be built.
+    """
+    shapes = {
+        spec.name: tuple(built.profiles[0][spec.name].opt)
+        if built.profiles and spec.name in built.profiles[0]
+        else tuple(size for size in spec.shape or () if isinstance(size, int))
+        for spec in build.inputs
+    }
+    device, capabilities = build.options.device, build.compute_capabilities
+    if not gpu_problem() and (
+        not capabilities or {"current", compute_capability(device)} & set(capabilities)
+    ):
+        engines = [built]
+        # TensorRT for RTX builds in seconds; TensorRT times kernels, which takes minutes.
+        if build.flavor.builds_without_gpu and prepared is not None:
+            half = replace(
+                build,
+                profiles=built.profiles,
+                progress=False,
+                options=replace(build.options, fp16=True),
+            )
+            engines = [run_build(half, prepared.graph_model, peaks, prepared.name, int8=False), built]
+        *beside, own = measure_built(engines, device)
+        return Expectation(
+            gpu_names()[device],
+            "measured here",
+            shapes,
+            (own.least, own.most),
+            (beside[0].seconds, beside[0].seconds) if beside else None,
+        )
+    if len(gpus) == 1 and prepared is not None:
+        return _estimated(build, graph_model, prepared, peaks, gpus[0], shapes)
+    return None
+
+
+def _estimated(
+    build: Build,
+    graph_model: ir.Model,
+    prepared: Model,
+    peaks: Mapping[str, float],
+    gpu: Gpu,
+    shapes: Mapping[str, tuple[int, ...]],
+) -> Expectation | None:
+    """The estimate of an audit; compiles the network in FP16, and the engine for one set of shapes."""
+    profile = {name: ShapeRange(*[shape] * 3) for name, shape in shapes.items()}
+    options = EstimatorOptions(flavors.ON_ANY_MACHINE, profile, build.options, progress=False)
+    estimator = Estimator.open(prepared, {}, gpu, options)
+    fixed = with_equal_forms(at_shapes(prepared.part(graph_model), shapes).graph_model)
+    int8 = estimator.estimate("INT8+FP16", fixed, peaks, fp16=False)
+    fp16 = estimator.estimate("FP16", estimator.model.graph_model, peaks, fp16=True)
+    if int8.ends is None or fp16.ends is None:
+        return None
+    return Expectation(gpu.name, "estimated", shapes, int8.ends, fp16.ends)
 
 
 def _turns(engines: Sequence[Engine]) -> list[list[float]]:

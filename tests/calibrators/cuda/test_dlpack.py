@@ -8,6 +8,7 @@ import weakref
 import ml_dtypes
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from calibrators.cuda import dlpack
 from calibrators.cuda.dlpack import give, on_gpu, take
@@ -96,7 +97,7 @@ def test_another_library_takes_an_array(to_numpy, dtype):
     array = np.arange(24).reshape(2, 3, 4).astype(dtype)
     taken = to_numpy(Given(array))
     assert taken.ctypes.data == array.ctypes.data
-    np.testing.assert_array_equal(taken, array)
+    assert_array_equal(taken, array)
     scalar = to_numpy(Given(np.array(5, np.float32)))
     assert scalar.shape == () and scalar == 5
 

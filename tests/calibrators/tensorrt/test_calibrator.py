@@ -4,6 +4,7 @@ import contextlib
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from calibrators.data.inputs import InputSpec
 from calibrators.data.samples import SampleSizes
@@ -11,9 +12,10 @@ from calibrators.errors import CalibrationDataError, OutputError, TableError, Un
 from calibrators.tensorrt import calibrator
 from calibrators.tensorrt.calibrator import Calibrator, ServedBuild, State
 from tests.host_device import HostDevice, read
+from tests.trtint8.onnx_models import normal
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
-DATA = np.random.default_rng(0).standard_normal((8, 3)).astype(np.float32)
+DATA = normal(8, 3)
 CACHE = b"TRT-8601-EntropyCalibration2\nx: 3c010204\n"
 
 
@@ -23,7 +25,7 @@ class Entropy(Calibrator):
 
 
 def make(data=DATA, inputs=INPUTS, device=None, **options):
-    options = {"batch_size": 4, "progress": False, **options}
+    options = {"batch_size": 4, **options}
     return Entropy(data, inputs, device=device or HostDevice(), **options)
 
 
@@ -42,7 +44,7 @@ def test_batches_arrive_and_the_result_is_a_table():
     device = HostDevice()
     calibrator = make(device=device)
     assert calibrator.get_batch_size() == 4
-    np.testing.assert_array_equal(np.concatenate(calibrate(calibrator)), DATA)
+    assert_array_equal(np.concatenate(calibrate(calibrator)), DATA)
     calibrator.raise_failure()
     assert calibrator.batches == 2
     assert calibrator.table.scale("x") == np.frombuffer(bytes.fromhex("0402013c"), "<f4")[0]
@@ -74,7 +76,7 @@ def test_what_is_found_in_the_thread_that_reads_names_the_line_of_the_user():
 def test_the_data_can_be_read_a_second_time():
     calibrator = make()
     first = calibrate(calibrator)
-    np.testing.assert_array_equal(calibrate(calibrator), first)
+    assert_array_equal(calibrate(calibrator), first)
 
 
 def test_the_first_failure_is_kept_and_no_cache_is_written(tmp_path):
@@ -235,11 +237,11 @@ def test_a_calibrator_is_told_once_what_build_it_serves(tmp_path):
     calibrator.bind(ServedBuild("one", before_fusion=True, network_dtypes=dtypes))
     dtypes["x"] = np.dtype(np.int32)
     (address,) = calibrator.get_batch(["x"])
-    np.testing.assert_array_equal(read(address, np.int32, (4, 3)), np.arange(12).reshape(4, 3))
+    assert_array_equal(read(address, np.int32, (4, 3)), np.arange(12).reshape(4, 3))
     assert calibrator.before_fusion and calibrator.network_dtypes == {"x": np.dtype(np.int32)}
     calibrator.bind(ServedBuild("one"))
     (address,) = calibrator.get_batch(["x"])
-    np.testing.assert_array_equal(read(address, np.int64, (4, 3)), np.arange(12).reshape(4, 3))
+    assert_array_equal(read(address, np.int64, (4, 3)), np.arange(12).reshape(4, 3))
     assert not calibrator.before_fusion and calibrator.network_dtypes == {}
 
 
@@ -250,7 +252,7 @@ def test_a_builder_of_ones_own_may_say_it_by_attributes():
     calibrator.built_model = "one"
     calibrator.prepare()
     (address,) = calibrator.get_batch(["x"])
-    np.testing.assert_array_equal(read(address, np.float16, (4, 3)), DATA[:4].astype(np.float16))
+    assert_array_equal(read(address, np.float16, (4, 3)), DATA[:4].astype(np.float16))
     assert calibrator.before_fusion and calibrator.built_model == "one"
     calibrator.cancelled = lambda: True
     assert calibrator.get_batch(["x"]) is None
@@ -287,7 +289,7 @@ def test_a_last_batch_that_does_not_fill_the_models_fixed_one(as_batches):
     with pytest.warns(UserWarning, match="repeated the last 2 samples to fill a batch of 4"):
         seen = np.concatenate(calibrate(padding))
     padding.raise_failure()
-    np.testing.assert_array_equal(seen, np.concatenate([part, part[4:]]))
+    assert_array_equal(seen, np.concatenate([part, part[4:]]))
 
     refusing = make(data, fixed, batch_size=None, last_batch="refuse")
     with pytest.raises(CalibrationDataError, match="the last batch has 2 of 4 samples; choose last_batch="):

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
 from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError, GpuMemoryError
 from calibrators.tensorrt.feeding import CalibrationPass, Feeder, uniform
 from tests.host_device import HostDevice, read
+from tests.trtint8.onnx_models import normal
 
 DATA = np.arange(24, dtype=np.float32).reshape(4, 2, 3)
 
@@ -29,7 +31,7 @@ def test_every_batch_arrives_and_then_the_data_ends():
     while (pointers := feeder.next()) is not None:
         seen.append(read(pointers["x"], np.float32, (2, 3)))
         assert read(pointers["n"], np.int64, (1,)) == [feeder.batches - 1]
-    np.testing.assert_array_equal(seen, DATA)
+    assert_array_equal(seen, DATA)
     assert feeder.batches == 4
     feeder.close()
     feeder.close()
@@ -41,7 +43,7 @@ def test_a_batch_stays_while_the_next_one_is_uploaded():
     feeder = Feeder(feeds(), device)
     first = feeder.next()
     feeder._staged.result()  # the second batch is on the device now
-    np.testing.assert_array_equal(read(first["x"], np.float32, (2, 3)), DATA[0])
+    assert_array_equal(read(first["x"], np.float32, (2, 3)), DATA[0])
     second, third = feeder.next(), feeder.next()
     assert second["x"] != first["x"] == third["x"]
     feeder.close()
@@ -113,7 +115,7 @@ def test_ctrl_c_does_not_wait_for_a_source_that_hangs(monkeypatch):
 
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
-CALIBRATION_PASS_DATA = np.random.default_rng(0).standard_normal((10, 3)).astype(np.float32)
+CALIBRATION_PASS_DATA = normal(10, 3)
 
 
 def passed(data=CALIBRATION_PASS_DATA, batch_size=4, **options):
@@ -124,7 +126,7 @@ def passed(data=CALIBRATION_PASS_DATA, batch_size=4, **options):
 def test_shapes_are_known_before_and_figures_after():
     found = passed(CALIBRATION_PASS_DATA[:8])
     assert (found.shapes, found.batch_size) == ({"x": (4, 3)}, 4)
-    np.testing.assert_array_equal(np.concatenate([feed["x"] for feed in found]), CALIBRATION_PASS_DATA[:8])
+    assert_array_equal(np.concatenate([feed["x"] for feed in found]), CALIBRATION_PASS_DATA[:8])
     assert found.samples == 8
     assert found.finish() == []
 

@@ -49,8 +49,8 @@ def test_inputs_that_are_int8_take_what_fits_in_it():
 
 def test_types_of_a_parsed_network(rtx):
     trt, g = rtx.module, Graph()
-    ids = g.op("Cast", ["ids"], "cast", to=1)
-    model = g.model({"x": ["N", 8], "ids": ["N", 8]}, g.op("Add", ["x", ids], "sum"))
+    ids = g.Cast("cast", "ids", to=1)
+    model = g.model({"x": ["N", 8], "ids": ["N", 8]}, g.Add("sum", "x", ids))
     model.graph.input[1].type.tensor_type.elem_type = 7  # INT64
     logger = shared_logger(trt)
     builder = trt.Builder(logger)

@@ -22,7 +22,8 @@ from calibrators.histograms.histogram import Histogram
 from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.flavor import Flavor
 from tests.trtint8.builder.networks import Noting, NotingConfig, add_residual, implicit_module, new_network
-from tests.trtint8.onnx_models import Graph
+from tests.trtint8.engines import build_rtx
+from tests.trtint8.onnx_models import Graph, constants_of, normal
 from trtint8.auditing.audit import Estimator
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.qdq import load_engine_qdq
@@ -57,6 +58,7 @@ def test_keywords_reach_the_build(on_rtx, table, tmp_path):
     options = {"compute_capabilities": ["8.6"], "keep_float": ["/fc/*"], "dynamic_ranges": {"images": 3.5}}
     result = on_rtx(table, fp16=False, **options)
     assert result.table.amax["images"] == 3.5
+    assert constants_of(onnx.load(result.qdq_model))["images_scale"] == np.float32(3.5 / 127)
     assert result.info.compute_capabilities == ("8.6",)
     assert result.info.int8_layers == (8, 9)  # one was kept in float
     assert {path.name for path in tmp_path.iterdir()} >= {"m.engine", "m.engine.json", "m.qdq.onnx"}
@@ -235,7 +237,7 @@ def test_ranges_that_are_refused(network, ranges, error, words):
 
 def test_a_table_whose_ranges_lose_too_much(network):
     histogram = Histogram()
-    histogram.observe(np.random.default_rng(0).standard_normal(5000).astype(np.float32))
+    histogram.observe(normal(5000))
     table = trtint8.CalibrationTable({"x": 0.01}, "entropy", histograms={"x": histogram})
     with pytest.warns(UserWarning, match=r"1.*'x'"):
         assert trtint8.set_dynamic_ranges(network, table).given == {"x": 0.01}
@@ -272,10 +274,10 @@ def test_the_gpu_that_is_named_decides_which_layers_stay_in_fp16(on_rtx):
     # On an A100 INT8 pays only where many input channels are read.
     g, y = Graph(quantized=False), "x"
     for name, channels in {"first": (128, 128), "second": (16, 128), "third": (16, 16)}.items():
-        y = g.op("Relu", [y], f"{name}_relu") if y != "x" else y
-        y = g.op("Conv", [y, g.weights(*channels, 3, 3)], name, pads=[1] * 4)
+        y = g.Relu(f"{name}_relu", y) if y != "x" else y
+        y = g.Conv(name, y, g.weights(*channels, 3, 3), pads=[1] * 4)
     model = g.model({"x": [8, 128, 32, 32]}, y)
-    images = np.random.default_rng(0).standard_normal((8, 128, 32, 32)).astype(np.float32)
+    images = normal(8, 128, 32, 32)
     table = trtint8.calibrate(model, images, method="minmax", tensors="all")
     layers = {("8.0",): ("first",), ("8.9",): ("first", "second")}
     layers |= {(): layers["8.9",], ("8.0", "8.9"): layers["8.9",]}
@@ -290,7 +292,7 @@ def test_the_gpu_that_is_named_decides_which_layers_stay_in_fp16(on_rtx):
 
 @pytest.fixture
 def no_gpu(monkeypatch):
-    monkeypatch.setattr("trtint8.int8_engine.gpu_problem", lambda: "there is none")
+    monkeypatch.setattr("trtint8.tuning.measured.gpu_problem", lambda: "there is none")
 
 
 @pytest.fixture
@@ -298,16 +300,16 @@ def l4(monkeypatch):
     """A machine with an L4, on which engines take the times that are given."""
 
     def times_are(measure):
-        monkeypatch.setattr("trtint8.int8_engine.measure_built", measure)
+        monkeypatch.setattr("trtint8.tuning.measured.measure_built", measure)
 
-    monkeypatch.setattr("trtint8.int8_engine.gpu_problem", lambda: None)
-    monkeypatch.setattr("trtint8.int8_engine.compute_capability", lambda _device: "8.9")
-    monkeypatch.setattr("trtint8.int8_engine.gpu_names", lambda: ["NVIDIA L4"])
+    monkeypatch.setattr("trtint8.tuning.measured.gpu_problem", lambda: None)
+    monkeypatch.setattr("trtint8.tuning.measured.compute_capability", lambda _device: "8.9")
+    monkeypatch.setattr("trtint8.tuning.measured.gpu_names", lambda: ["NVIDIA L4"])
     return times_are
 
 
 def rows(width, count=8):
-    return np.random.default_rng(0).standard_normal((count, width)).astype(np.float32)
+    return normal(count, width)
 
 
 #: Options of a build for one GPU, and the same with every layer in INT8.
@@ -319,8 +321,8 @@ def deep(samples):
     """Matrix products with many columns, which gain from INT8 on every GPU."""
     g, y = Graph(quantized=False), "x"
     for name in ("first", "second", "third"):
-        y = g.op("Relu", [y], f"{name}_relu") if y != "x" else y
-        y = g.op("MatMul", [y, g.weights(512, 512)], name)
+        y = g.Relu(f"{name}_relu", y) if y != "x" else y
+        y = g.MatMul(name, y, g.weights(512, 512))
     return g.model({"x": [samples, 512]}, y)
 
 
@@ -377,7 +379,7 @@ def test_an_engine_that_is_written_is_none_the_worse_for_an_estimate_that_fails(
 def wide(inputs=2048, outputs=2048):
     """A matrix product with so many weights that INT8 gains with few samples."""
     g = Graph(quantized=False)
-    return g.model({"x": ["N", inputs]}, g.op("MatMul", ["x", g.weights(inputs, outputs)], "product"))
+    return g.model({"x": ["N", inputs]}, g.MatMul("product", "x", g.weights(inputs, outputs)))
 
 
 @pytest.mark.parametrize(

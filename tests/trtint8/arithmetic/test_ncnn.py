@@ -5,9 +5,8 @@ import pytest
 
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.arithmetic.simulated import output_of, values
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Shaped, prepared_graph
 from trtint8.interop.migrate import render_ncnn_table
-from trtint8.models.model import load_model, prepare
 
 ncnn = pytest.importorskip("ncnn", reason="ncnn is not installed (pip install ncnn)")
 
@@ -85,10 +84,11 @@ def test_a_convolution(tmp_path, seed, channels, filters, kernel, stride, pad, s
     weights, bias = values((filters, channels, kernel, kernel), seed), values(filters, seed + 10)
     images = values((1, channels, 11, 11), seed + 20)
     g = Shaped()
-    out = g.op(
-        "Conv",
-        ["x", g.constant(weights), g.constant(bias)],
+    out = g.Conv(
         "conv",
+        "x",
+        g.constant(weights),
+        g.constant(bias),
         kernel_shape=[kernel] * 2,
         strides=[stride] * 2,
         pads=[pad] * 4,
@@ -108,10 +108,11 @@ def test_a_depthwise_convolution(tmp_path, channels, kernel, stride):
         values((1, channels, 13, 13), 2),
     )
     g = Shaped()
-    out = g.op(
-        "Conv",
-        ["x", g.constant(weights), g.constant(bias)],
+    out = g.Conv(
         "conv",
+        "x",
+        g.constant(weights),
+        g.constant(bias),
         kernel_shape=[kernel] * 2,
         strides=[stride] * 2,
         group=channels,
@@ -127,7 +128,7 @@ def test_a_depthwise_convolution(tmp_path, channels, kernel, stride):
 def test_an_inner_product(tmp_path, inner, columns):
     weights, bias, rows = values((columns, inner)), values(columns, 1), values((1, inner), 2)
     g = Shaped()
-    out = g.op("Gemm", ["x", g.constant(weights), g.constant(bias)], "gemm", transB=1)
+    out = g.Gemm("gemm", "x", g.constant(weights), g.constant(bias), transB=1)
     model, ranges = g.model({"x": [1, inner]}, out), {"x": float(np.abs(rows).max())}
     net = Network(table_for(model, ranges, tmp_path / "model.onnx"))
     net.weighted("InnerProduct", "gemm", weights, bias, f"0={columns} 1=1 2={weights.size}")
@@ -141,20 +142,12 @@ def test_three_layers(tmp_path, requantized):
     biases = [values(8, 3), values(8, 4), values(10, 5)]
     images = values((1, 3, 8, 8), 6)
     g = Shaped()
-    x = g.op(
-        "Conv",
-        ["x", g.constant(first), g.constant(biases[0])],
-        "first",
-        kernel_shape=[3, 3],
-        pads=[1] * 4,
-    )
-    hidden = g.op("Relu", [x], "relu")
-    x = g.op(
-        "Conv", [hidden, g.constant(second), g.constant(biases[1])], "second", kernel_shape=[3, 3], group=8
-    )
-    behind = g.op("Relu", [x], "relu2")
-    flat = g.op("Flatten", [behind], "flat")
-    out = g.op("Gemm", [flat, g.constant(last), g.constant(biases[2])], "last", transB=1)
+    x = g.Conv("first", "x", g.constant(first), g.constant(biases[0]), kernel_shape=[3, 3], pads=[1] * 4)
+    hidden = g.Relu("relu", x)
+    x = g.Conv("second", hidden, g.constant(second), g.constant(biases[1]), kernel_shape=[3, 3], group=8)
+    behind = g.Relu("relu2", x)
+    flat = g.Flatten("flat", behind)
+    out = g.Gemm("last", flat, g.constant(last), g.constant(biases[2]), transB=1)
     model = g.model({"x": list(images.shape)}, out)
     ranges = {"x": 2.5, hidden: 9.0, flat: 20.0}
     net = Network(table_for(model, ranges, tmp_path / "model.onnx"))
@@ -165,4 +158,4 @@ def test_three_layers(tmp_path, requantized):
     )
     net.weighted("InnerProduct", "last", last, biases[2], f"0=10 1=1 2={last.size}")
     assert_close(output_of(model, ranges, "ncnn", {"x": images}), net.run(images[0], tmp_path))
-    assert prepare(load_model(model)).graph_model.graph.num_nodes() == 6
+    assert prepared_graph(model).graph.num_nodes() == 6

@@ -24,9 +24,9 @@ RANGES = {name: amax * 127 / 128 for name, amax in {"x": 4.0, "a_out": 8.0, "fla
 def network(**options):
     """A convolution, a Relu and a product behind movements, whose weights lie on no grid."""
     g = Shaped()
-    a = g.op("Relu", [g.op("Conv", ["x", g.weights(4, 3, 3, 3), g.weights(4)], "first", **options)], "a")
-    flat = g.op("Flatten", [g.op("MaxPool", [a], "pool", kernel_shape=[6, 6])], "flat")
-    return g.model({"x": ["N", 3, 8, 8]}, g.op("Gemm", [flat, g.weights(5, 4)], "last", transB=1))
+    a = g.Relu("a", g.Conv("first", "x", g.weights(4, 3, 3, 3), g.weights(4), **options))
+    flat = g.Flatten("flat", g.MaxPool("pool", a, kernel_shape=[6, 6]))
+    return g.model({"x": ["N", 3, 8, 8]}, g.Gemm("last", flat, g.weights(5, 4), transB=1))
 
 
 def run(model, arithmetic, images=IMAGES, table=None):
@@ -51,10 +51,10 @@ def test_pairs_say_what_a_table_says(name):
 def test_explicit_is_what_pairs_compute_without_a_placement_of_ours(zero_points):
     """Scales are powers of two, and the pairs stand where they are, also where none of ours would."""
     g = Shaped()
-    rounded = pair(g, g.op("Relu", [pair(g, "x", 2.0**-5)], "relu"), 2.0**-4)
+    rounded = pair(g, g.Relu("relu", pair(g, "x", 2.0**-5)), 2.0**-4)
     weights = pair(g, g.constant(in_steps((4, 3, 3, 3), 2.0**-6)), np.full(4, 2.0**-6, np.float32), axis=0)
-    out = g.op("Conv", [rounded, weights], "conv", kernel_shape=[3, 3])
-    model = g.model({"x": ["N", 3, 8, 8]}, g.op("Add", [out, pair(g, out, 2.0**-2)], "sum"))
+    out = g.Conv("conv", rounded, weights, kernel_shape=[3, 3])
+    model = g.model({"x": ["N", 3, 8, 8]}, g.Add("sum", out, pair(g, out, 2.0**-2)))
     if not zero_points:
         for node in model.graph.node:
             if node.op_type == "DequantizeLinear":
@@ -89,7 +89,6 @@ def test_qnnpack_has_zero_points(dtype, point):
         arithmetic="qnnpack",
         metrics="max_error",
         tensors=["x"],
-        progress=False,
     )
     (tensor,) = found.tensors.tensors
     low, high = (end - point for end in (np.iinfo(dtype).min, np.iinfo(dtype).max))
@@ -166,18 +165,14 @@ def test_no_arithmetic_of_operators_on_integers(tmp_path):
     onnx.save(integer_product(), tmp_path / "integers.onnx")
     with pytest.raises(ModelError, match=r"'integers\.onnx'.*ConvInteger.*'ncnn'"):
         trtint8.validate(
-            tmp_path / "integers.onnx",
-            IMAGES,
-            reference=one_layer(pairs=False),
-            arithmetic="ncnn",
-            progress=False,
+            tmp_path / "integers.onnx", IMAGES, reference=one_layer(pairs=False), arithmetic="ncnn"
         )
 
 
 @pytest.mark.parametrize("name", ARITHMETICS)
 def test_a_model_without_a_layer_in_pairs(name):
     g = Shaped()
-    out = g.op("Conv", [pair(g, "x", 0.1), g.weights(4, 3, 3, 3)], "conv", kernel_shape=[3, 3])
+    out = g.Conv("conv", pair(g, "x", 0.1), g.weights(4, 3, 3, 3), kernel_shape=[3, 3])
     with pytest.raises(ModelError, match=f"'{name}'"):
         run(g.model({"x": ["N", 3, 8, 8]}, out), name)
 
@@ -201,8 +196,8 @@ def pair(g, tensor, scale, dtype=np.int8, point=0, axis=None, stem=None):
     parameters = [g.constant(np.asarray(scale, np.float32))]
     parameters.append(g.constant(np.full(np.shape(scale), point, dtype)))
     attributes = {} if axis is None else {"axis": axis}
-    integers = g.op("QuantizeLinear", [tensor, *parameters], f"{stem}_q", **attributes)
-    return g.op("DequantizeLinear", [integers, *parameters], f"{stem}_dq", **attributes)
+    integers = g.QuantizeLinear(f"{stem}_q", tensor, *parameters, **attributes)
+    return g.DequantizeLinear(f"{stem}_dq", integers, *parameters, **attributes)
 
 
 def one_layer(
@@ -232,16 +227,16 @@ def one_layer(
     x, w = "x", g.constant(weights)
     if pairs:
         x, w = pair(g, "x", scale, dtype, point, axis), pair(g, w, step, axis=weights_axis, stem="w")
-    out = g.op("Conv", [x, w], "conv", kernel_shape=[3, 3])
+    out = g.Conv("conv", x, w, kernel_shape=[3, 3])
     if second_scale is not None:
-        other = g.op("Conv", [pair(g, "x", second_scale, stem="x_second"), w], "other", kernel_shape=[3, 3])
-        out = g.op("Add", [out, other], "sum")
+        other = g.Conv("other", pair(g, "x", second_scale, stem="x_second"), w, kernel_shape=[3, 3])
+        out = g.Add("sum", out, other)
     if output_scale is not None:
         out = pair(g, out, output_scale, stem="out")
         # A name that the model without pairs has too.
         g.nodes[-1].output[0] = out = "y"
     elif not pairs:
-        out = g.op("Identity", [out], "y")
+        out = g.Identity("y", out)
         g.nodes[-1].output[0] = out = "y"
     model = g.model({"x": ["N", 3, 8, 8]}, out)
     del model.opset_import[:]
@@ -252,8 +247,8 @@ def one_layer(
 def weights_layer(integers, scale, opset=21, **attributes):
     g = Shaped()
     g.constants.append(integers)
-    w = g.op("DequantizeLinear", [integers.name, g.constant(scale)], "w_dq", **attributes)
-    model = g.model({"x": ["N", 8]}, g.op("MatMul", [pair(g, "x", 0.1), w], "product"))
+    w = g.DequantizeLinear("w_dq", integers.name, g.constant(scale), **attributes)
+    model = g.model({"x": ["N", 8]}, g.MatMul("product", pair(g, "x", 0.1), w))
     del model.opset_import[:]
     model.opset_import.append(helper.make_opsetid("", opset))
     model.ir_version = 10
@@ -274,18 +269,18 @@ def stored_weights(dtype):
 
 def integer_input():
     g = Shaped()
-    x = g.op("DequantizeLinear", ["x", g.constant(np.float32(0.1)), g.constant(np.int8(0))], "x_dq")
+    x = g.DequantizeLinear("x_dq", "x", g.constant(np.float32(0.1)), g.constant(np.int8(0)))
     w = pair(g, g.weights(4, 3, 3, 3), np.full(4, 0.01, np.float32), axis=0)
-    model = g.model({"x": ["N", 3, 8, 8]}, g.op("Conv", [x, w], "conv", kernel_shape=[3, 3]))
+    model = g.model({"x": ["N", 3, 8, 8]}, g.Conv("conv", x, w, kernel_shape=[3, 3]))
     model.graph.input[0].type.tensor_type.elem_type = TensorProto.INT8
     return model
 
 
 def integer_product():
     g = Shaped()
-    x = g.op("QuantizeLinear", ["x", g.constant(np.float32(0.1)), g.constant(np.uint8(128))], "x_q")
+    x = g.QuantizeLinear("x_q", "x", g.constant(np.float32(0.1)), g.constant(np.uint8(128)))
     w = g.constant(np.ones((4, 3, 3, 3), np.int8))
-    sums = g.op("ConvInteger", [x, w, g.constant(np.uint8(128))], "conv", kernel_shape=[3, 3])
-    out = g.op("Cast", [sums], "y", to=TensorProto.FLOAT)
+    sums = g.ConvInteger("conv", x, w, g.constant(np.uint8(128)), kernel_shape=[3, 3])
+    out = g.Cast("y", sums, to=TensorProto.FLOAT)
     g.nodes[-1].output[0] = out = "y"
     return g.model({"x": ["N", 3, 8, 8]}, out)

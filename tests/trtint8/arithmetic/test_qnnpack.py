@@ -75,7 +75,7 @@ def test_kernels_between_layers(operator, seed):
     inputs = ["x", "x"] if operator == "Add" else ["x"]
     y = g.op(operator, inputs, "y", **ATTRIBUTES.get(operator, {}))
     kernel = g.constant(np.float32([[[[1.0]]]]))
-    last = g.op("Conv", [y, kernel], "last", kernel_shape=[1, 1])
+    last = g.Conv("last", y, kernel, kernel_shape=[1, 1])
     model = g.model({"x": list(images.shape)}, last)
     model.graph.output.append(helper.make_tensor_value_info(y, TensorProto.FLOAT, None))
     amax = float(np.abs(images).max())

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from calibrators.errors import ModelError, TableError, UnsupportedError
 from calibrators.host.session import open_session
@@ -16,7 +15,7 @@ from tests.trtint8.arithmetic.simulated import (
     table_of,
     values,
 )
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Shaped, parsed
 from trtint8 import quantize, validate
 from trtint8.arithmetic.simulation import simulate
 from trtint8.models.model import load_model, prepare
@@ -34,6 +33,12 @@ def convolution(weights, bias=None, shape=(1, 2, 1, 1), operator="Conv", behind=
     if behind is not None:
         out = g.op(behind, [out], "behind")
     return g.model({"x": list(shape)}, out)
+
+
+def by_pairs(model, ranges, x):
+    """What ONNX Runtime computes of the model with pairs."""
+    pairs = quantize(model, table_of(ranges)).SerializeToString()
+    return open_session(pairs, optimize=False).run(None, {"x": x})[0]
 
 
 def in_powers(array, exponent):
@@ -83,9 +88,9 @@ def test_qnnpack_by_hand():
     Behind the Relu steps are 1, and those of the output 2. The weights, from -100 to 155, have steps of 1.
     """
     g = Shaped()
-    x = g.op("Relu", ["x"], "input")
+    x = g.Relu("input", "x")
     weights, bias = g.constant(np.float32([[[[155]], [[-100]]]])), g.constant(np.float32([600]))
-    y = g.op("Relu", [g.op("Conv", [x, weights, bias], "conv", kernel_shape=[1, 1])], "y")
+    y = g.Relu("y", g.Conv("conv", x, weights, bias, kernel_shape=[1, 1]))
     ranges = {"x": 255.0, "input_out": 255.0, "y_out": 510.0}
     found, largest = outputs_of(
         simulated(g.model({"x": [1, 2, 1, 1]}, y), ranges, "qnnpack"),
@@ -99,7 +104,7 @@ def test_qnnpack_by_hand():
 def test_qnnpack_has_one_scale_for_what_ends_by_itself(operator, scale, lowest):
     """Also where it is an output of the model, whose largest value does not reach 1."""
     g = Shaped()
-    y = g.op("Conv", ["x", g.constant(np.ones((1, 1, 1, 1), np.float32))], "conv", kernel_shape=[1, 1])
+    y = g.Conv("conv", "x", g.constant(np.ones((1, 1, 1, 1), np.float32)), kernel_shape=[1, 1])
     model = g.model({"x": [3, 1, 1, 1]}, g.op(operator, [y], "y"))
     images = np.float32([-100, 0.0, 100]).reshape(3, 1, 1, 1)
     found = output_of(model, {"x": 100.0, y: 101.0, "y_out": 0.5}, "qnnpack", {"x": images})
@@ -113,9 +118,9 @@ def test_qnnpack_clips_in_integers(lowest, highest):
     """Also where the range of the output is wider."""
     g = Shaped()
     bias = g.constant(np.float32([-100, 100, 0.5]))
-    y = g.op("Conv", ["x", g.constant(values((3, 2, 1, 1))), bias], "conv", kernel_shape=[1, 1])
+    y = g.Conv("conv", "x", g.constant(values((3, 2, 1, 1))), bias, kernel_shape=[1, 1])
     ends = ["" if end is None else g.constant(np.float32(end)) for end in (lowest, highest)]
-    model = g.model({"x": [1, 2, 1, 1]}, g.op("Clip", [y, *ends], "clip"))
+    model = g.model({"x": [1, 2, 1, 1]}, g.Clip("clip", y, *ends))
     found = output_of(
         model, {"x": 3.0, "clip_out": 12.75}, "qnnpack", {"x": np.zeros((1, 2, 1, 1), np.float32)}
     )
@@ -127,7 +132,7 @@ def test_qnnpack_clips_in_integers(lowest, highest):
 def test_a_bias_in_a_node_of_its_own_is_the_same():
     weights, bias, rows = values((32, 7)), values(7, 1), values((5, 32), 2)
     g, h = Shaped(), Shaped()
-    gemm = g.op("Gemm", ["x", g.constant(weights), g.constant(bias)], "product")
+    gemm = g.Gemm("product", "x", g.constant(weights), g.constant(bias))
     product = h.op("MatMul", ["x", h.constant(weights)], "product")
     added = h.op("Add", [product, h.constant(bias)], "added")
     amax = amax_of(rows)
@@ -138,9 +143,9 @@ def test_a_bias_in_a_node_of_its_own_is_the_same():
 
 def test_ends_that_are_computed_are_in_float():
     g = Shaped()
-    y = g.op("Conv", ["x", g.constant(values((3, 2, 1, 1)))], "conv", kernel_shape=[1, 1])
-    end = g.op("ReduceMax", ["x"], "end", keepdims=0)
-    model = g.model({"x": [1, 2, 1, 1]}, g.op("Clip", [y, "", end], "clip"))
+    y = g.Conv("conv", "x", g.constant(values((3, 2, 1, 1))), kernel_shape=[1, 1])
+    end = g.ReduceMax("end", "x", keepdims=0)
+    model = g.model({"x": [1, 2, 1, 1]}, g.Clip("clip", y, "", end))
     ranges = {"x": 3.0, "clip_out": 4.0, "end_out": 3.0, "conv_out": 4.0}
     images = values((1, 2, 1, 1), 3)
     wanted = open_session(model.SerializeToString(), optimize=False).run(None, {"x": images})[0]
@@ -154,11 +159,11 @@ def three_layers(images):
     second = g.constant(in_powers(np.empty((8, 4, 3, 3)), -7))
     last = g.constant(in_powers(np.empty((5, 8)), -5))
     bias = g.constant(np.arange(8, dtype=np.float32))
-    a = g.op("Relu", [g.op("Conv", ["x", first, bias], "first", kernel_shape=[3, 3], pads=[1] * 4)], "a")
-    b = g.op("Conv", [a, second], "second", kernel_shape=[3, 3], pads=[1] * 4, group=2)
-    c = g.op("Relu", [g.op("Add", [b, a], "sum")], "c")
-    flat = g.op("Flatten", [g.op("MaxPool", [c], "pool", kernel_shape=[8, 8])], "flat")
-    y = g.op("Gemm", [flat, last], "last", transB=1)
+    a = g.Relu("a", g.Conv("first", "x", first, bias, kernel_shape=[3, 3], pads=[1] * 4))
+    b = g.Conv("second", a, second, kernel_shape=[3, 3], pads=[1] * 4, group=2)
+    c = g.Relu("c", g.Add("sum", b, a))
+    flat = g.Flatten("flat", g.MaxPool("pool", c, kernel_shape=[8, 8]))
+    y = g.Gemm("last", flat, last, transB=1)
     ranges = {
         "x": 2.0,
         a: 64.0,
@@ -176,8 +181,7 @@ def test_explicit_is_what_pairs_compute_bit_for_bit():
     """All steps are powers of two, so that ONNX Runtime's float32 is exact as well."""
     images = values((16, 3, 8, 8))
     model, ranges = three_layers(images)
-    pairs = quantize(model, table_of(ranges)).SerializeToString()
-    wanted = open_session(pairs, optimize=False).run(None, {"x": images})[0]
+    wanted = by_pairs(model, ranges, images)
     assert np.array_equal(output_of(model, ranges, "explicit", {"x": images}), wanted)
 
 
@@ -187,8 +191,7 @@ def test_explicit_is_what_pairs_compute_for_any_scale(seed):
     weights, bias, images = values((6, 4, 3, 3), seed), values(6, seed + 1), values((4, 4, 9, 9), seed + 2)
     model = convolution(weights, bias, images.shape)
     ranges = {"x": amax_of(images) * 0.7}
-    pairs = quantize(model, table_of(ranges)).SerializeToString()
-    wanted = open_session(pairs, optimize=False).run(None, {"x": images})[0]
+    wanted = by_pairs(model, ranges, images)
     assert np.allclose(output_of(model, ranges, "explicit", {"x": images}), wanted, rtol=1e-5, atol=1e-5)
 
 
@@ -214,8 +217,7 @@ def test_every_form_of_convolution(operator, shape, weights, attributes):
         kernel[0] = 127 * 2.0**-7  # the largest of every output channel
     images, ranges = values(shape), {"x": 2 * 127 / 128}
     model = convolution(kernel, None, shape, operator, **attributes)
-    pairs = quantize(model, table_of(ranges)).SerializeToString()
-    wanted = open_session(pairs, optimize=False).run(None, {"x": images})[0]
+    wanted = by_pairs(model, ranges, images)
     assert np.array_equal(output_of(model, ranges, "explicit", {"x": images}), wanted)
 
 
@@ -227,10 +229,9 @@ def test_every_form_of_gemm(attributes):
     g = Shaped()
     weights = in_powers(np.empty((5, 32)), -6)
     kernel = g.constant(weights if attributes.get("transB") else weights.T.copy())
-    y = g.op("Gemm", ["x", kernel, g.constant(np.arange(5, dtype=np.float32))], "gemm", **attributes)
+    y = g.Gemm("gemm", "x", kernel, g.constant(np.arange(5, dtype=np.float32)), **attributes)
     model, ranges, rows = g.model({"x": [3, 32]}, y), {"x": 127 / 64}, values((3, 32))
-    pairs = quantize(model, table_of(ranges)).SerializeToString()
-    wanted = open_session(pairs, optimize=False).run(None, {"x": rows})[0]
+    wanted = by_pairs(model, ranges, rows)
     assert np.array_equal(output_of(model, ranges, "explicit", {"x": rows}), wanted)
 
 
@@ -238,7 +239,7 @@ def test_every_form_of_gemm(attributes):
 def test_two_activations_are_multiplied(inner):
     """Also where float32 could not hold the sums."""
     g = Shaped()
-    y = g.op("MatMul", ["x", g.op("Transpose", ["x"], "turned", perm=[0, 2, 1])], "product")
+    y = g.MatMul("product", "x", g.Transpose("turned", "x", perm=[0, 2, 1]))
     rows, ranges = values((2, 16, inner), 3, 2.0), {"x": 127 / 64, "turned_out": 127 / 64}
     model = g.model({"x": [2, 16, inner]}, y)
     integers = np.clip(np.rint(rows * 64), -128, 127).astype(np.int64)
@@ -254,7 +255,7 @@ def test_products_of_any_size_are_exact(inner, open_size):
     whole = np.random.default_rng(0).integers(90, 128, (inner, 16))
     whole[0], rows = 127, np.random.default_rng(1).integers(60, 127, (3, inner))
     g = Shaped()
-    y = g.op("MatMul", ["x", g.constant(whole.astype(np.float32))], "product")
+    y = g.MatMul("product", "x", g.constant(whole.astype(np.float32)))
     model = g.model({"x": ["N", inner] if open_size else [3, inner]}, y)
     found, sums = outputs_of(simulated(model, {"x": 127.0}, "explicit"), {"x": rows.astype(np.float32)})
     assert sums == {"product": (rows @ whole).max()}
@@ -340,7 +341,7 @@ def test_qnnpack_is_qlinear_conv_to_one_step(seed):
 def test_qnnpack_is_qlinear_matmul_to_one_step(seed):
     weights, rows = values((32, 7), seed), values((5, 32), seed + 1)
     g = Shaped()
-    y = g.op("MatMul", ["x", g.constant(weights)], "product")
+    y = g.MatMul("product", "x", g.constant(weights))
     ranges = {"x": amax_of(rows), y: 15.0}
     found = output_of(g.model({"x": [5, 32]}, y), ranges, "qnnpack", {"x": rows})
     (sx, zx), (sy, zy) = asymmetric(-ranges["x"], ranges["x"]), asymmetric(-15.0, 15.0)
@@ -364,15 +365,9 @@ def run_qlinear(operator, integers, parameters):
         )
     }
     constants = {**scales, **{name: array for name, array in integers.items() if name != "x"}}
-    names = ["x", "sx", "zx", "w", "sw", "zw", "sy", "zy", *(["bias"] if "bias" in integers else [])]
-    graph = helper.make_graph(
-        [helper.make_node(operator, names, ["y"])],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.UINT8, integers["x"].shape)],
-        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
-        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    body = f"y = {operator} (x, sx, zx, w, sw, zw, sy, zy{', bias' if 'bias' in integers else ''})"
+    shape = ", ".join(map(str, integers["x"].shape))
+    model = parsed(f"uint8[{shape}] x", "uint8[] y", body, **constants)
     session = open_session(model.SerializeToString(), optimize=True)
     return session.run(None, {"x": integers["x"]})[0].astype(int)
 
@@ -380,10 +375,10 @@ def run_qlinear(operator, integers, parameters):
 def test_an_accumulator_that_overflows_is_named():
     g = Shaped()
     count = 140_000  # 127 * 127 * 140,000 is above 2^31
-    y = g.op("Gemm", ["x", g.constant(np.full((16, count), 127, np.float32))], "wide", transB=1)
+    y = g.Gemm("wide", "x", g.constant(np.full((16, count), 127, np.float32)), transB=1)
     model, rows = g.model({"x": [1, count]}, y), np.full((1, count), 127, np.float32)
     with pytest.raises(ModelError, match="'wide' reaches 2258060000"):
-        validate(model, rows, table=table_of({"x": 127.0}), arithmetic="explicit", progress=False)
+        validate(model, rows, table=table_of({"x": 127.0}), arithmetic="explicit")
 
 
 def test_more_products_than_can_be_followed_are_refused():
@@ -401,7 +396,7 @@ def test_qnnpack_refuses_factors_of_one_and_more():
 
 def test_nothing_in_integers():
     g = Shaped()
-    model = g.model({"x": ["N", 16]}, g.op("Gemm", ["x", g.weights(16, 16)], "gemm"))
+    model = g.model({"x": ["N", 16]}, g.Gemm("gemm", "x", g.weights(16, 16)))
     with pytest.raises(ModelError, match="'dla'"):
         simulated(model, {"x": 1.0, "gemm_out": 1.0}, "dla")
 
@@ -432,7 +427,7 @@ def test_validate_gives_sums_and_outputs(name):
     model, ranges = three_layers(images)
     if name == "qnnpack":
         ranges = {key: 1e3 if key == "last_out" else value for key, value in ranges.items()}
-    found = validate(model, images, table=table_of(ranges), arithmetic=name, batch_size=5, progress=False)
+    found = validate(model, images, table=table_of(ranges), arithmetic=name, batch_size=5)
     layers = {"first", "second"} | ({"last"} if name != "dla" else set())
     assert set(found.in_integers.largest_sums) == layers
     assert found.in_integers.arithmetic == name
@@ -442,12 +437,9 @@ def test_validate_gives_sums_and_outputs(name):
 
 
 def test_the_largest_sum_is_that_of_all_batches():
-    model, table = convolution([[[[127.0]], [[0.0]]]]), table_of({"x": 127.0})
+    model, table = convolution([[[[127.0]], [[0.0]]]], shape=("N", 2, 1, 1)), table_of({"x": 127.0})
     images = np.float32([[3, 0], [100, 0], [5, 0]]).reshape(3, 2, 1, 1)
-    g = Shaped()
-    weights = g.constant(np.float32([[[[127]], [[0]]]]))
-    model = g.model({"x": ["N", 2, 1, 1]}, g.op("Conv", ["x", weights], "conv", kernel_shape=[1, 1]))
-    found = validate(model, images, table=table, arithmetic="ncnn", batch_size=1, progress=False)
+    found = validate(model, images, table=table, arithmetic="ncnn", batch_size=1)
     assert found.in_integers.largest_sums == {"conv": 12_700}
     assert found.in_integers.in_float == {}
 
@@ -459,17 +451,17 @@ def test_what_does_not_go_together():
         values((1, 2, 1, 1)),
     )
     with pytest.raises(ModelError, match="reference"):
-        validate(model, images, progress=False)
+        validate(model, images)
     with pytest.raises(TableError, match="arithmetic"):
-        validate(model, images, reference=model, table=table, progress=False)
+        validate(model, images, reference=model, table=table)
     with pytest.raises(TableError, match="table"):
-        validate(model, images, arithmetic="ncnn", progress=False)
+        validate(model, images, arithmetic="ncnn")
     with pytest.raises(UnsupportedError, match=r"'none'.*qnnpack"):
-        validate(model, images, table=table, arithmetic="none", progress=False)
+        validate(model, images, table=table, arithmetic="none")
     with pytest.raises(TableError, match="table"):
-        validate(quantize(model, table), images, table=table, arithmetic="dla", progress=False)
+        validate(quantize(model, table), images, table=table, arithmetic="dla")
     with pytest.raises(ModelError, match="engine"):
-        validate("some.engine", images, reference=model, table=table, arithmetic="dla", progress=False)
+        validate("some.engine", images, reference=model, table=table, arithmetic="dla")
 
 
 @pytest.mark.filterwarnings("ignore:FP32.s output .* not numbers")
@@ -477,14 +469,12 @@ def test_what_does_not_go_together():
 def test_values_that_are_no_numbers(name):
     """A root of what is negative on some samples only, in front of a layer."""
     g = Shaped()
-    root = g.op("Sqrt", ["x"], "root")
+    root = g.Sqrt("root", "x")
     weights = g.constant(np.full((1, 2, 1, 1), 0.5, np.float32))
-    model = g.model({"x": ["N", 2, 1, 1]}, g.op("Conv", [root, weights], "conv", kernel_shape=[1, 1]))
+    model = g.model({"x": ["N", 2, 1, 1]}, g.Conv("conv", root, weights, kernel_shape=[1, 1]))
     images = np.float32([[4, 4], [-1, 4], [4, 9]]).reshape(3, 2, 1, 1)
     table = table_of({"x": 9.0, root: 3.0, "conv_out": 3.0})
-    found = validate(
-        model, images, table=table, arithmetic=name, metrics="cosine", batch_size=1, progress=False
-    )
+    found = validate(model, images, table=table, arithmetic=name, metrics="cosine", batch_size=1)
     assert found.in_integers.largest_sums["conv"] > 0
 
 

@@ -23,16 +23,16 @@ def residual_swish():
 
     def conv(source, name, channels):
         weights = g.weights(8, channels, 3, 3)
-        return g.op("Conv", [source, weights], name, kernel_shape=[3, 3], pads=[1] * 4)
+        return g.Conv(name, source, weights, kernel_shape=[3, 3], pads=[1] * 4)
 
-    a = g.op("Relu", [conv("x", "first", 3)], "a")
+    a = g.Relu("a", conv("x", "first", 3))
     b = conv(a, "second", 8)
-    gated = g.op("Mul", [b, g.op("Sigmoid", [b], "gate")], "gated")
+    gated = g.Mul("gated", b, g.Sigmoid("gate", b))
     c = conv(gated, "third", 8)
-    total = g.op("Relu", [g.op("Add", [c, a], "sum")], "total")
-    pooled = g.op("MaxPool", [total], "pooled", kernel_shape=[4, 4])
-    flat = g.op("Flatten", [pooled], "flat")
-    return g.model({"x": ["N", 3, 4, 4]}, g.op("Gemm", [flat, g.weights(8, 5)], "last"))
+    total = g.Relu("total", g.Add("sum", c, a))
+    pooled = g.MaxPool("pooled", total, kernel_shape=[4, 4])
+    flat = g.Flatten("flat", pooled)
+    return g.model({"x": ["N", 3, 4, 4]}, g.Gemm("last", flat, g.weights(8, 5)))
 
 
 def found(model, name, without=()):
@@ -103,16 +103,16 @@ def test_what_cannot_be_negative_has_all_integers_above_zero():
 
 
 def observed_table(model, images, **options):
-    return calibrate(model, images, tensors="all", method="minmax", progress=False, **options)
+    return calibrate(model, images, tensors="all", method="minmax", **options)
 
 
 def test_the_signed_ends_are_those_of_the_data():
     """Values from -1 to 3, those of a Relu, and what is never above zero."""
     g = Shaped()
-    y = g.op("Conv", ["x", g.constant(np.ones((1, 1, 1, 1), np.float32))], "conv", kernel_shape=[1, 1])
-    z = g.op("Neg", [g.op("Relu", [y], "relu")], "negated")
-    last = g.op("Conv", [z, g.constant(np.ones((1, 1, 1, 1), np.float32))], "last", kernel_shape=[1, 1])
-    total = g.op("Add", [last, g.op("Sigmoid", [y], "gate")], "total")
+    y = g.Conv("conv", "x", g.constant(np.ones((1, 1, 1, 1), np.float32)), kernel_shape=[1, 1])
+    z = g.Neg("negated", g.Relu("relu", y))
+    last = g.Conv("last", z, g.constant(np.ones((1, 1, 1, 1), np.float32)), kernel_shape=[1, 1])
+    total = g.Add("total", last, g.Sigmoid("gate", y))
     model = g.model({"x": ["N", 1, 1, 1]}, total)
     images = np.float32([-1, 3, 2.5]).reshape(3, 1, 1, 1)
     outputs = stored(prepare(load_model(model)), observed_table(model, images), QNNPACK).outputs
@@ -125,9 +125,7 @@ def test_the_signed_ends_are_those_of_the_data():
 
 def test_a_range_by_hand_moves_the_larger_side():
     g = Shaped()
-    model = g.model(
-        {"x": ["N", 1, 1, 1]}, g.op("Conv", ["x", g.weights(1, 1, 1, 1)], "c", kernel_shape=[1, 1])
-    )
+    model = g.model({"x": ["N", 1, 1, 1]}, g.Conv("c", "x", g.weights(1, 1, 1, 1), kernel_shape=[1, 1]))
     table = observed_table(model, np.float32([-1, 3]).reshape(2, 1, 1, 1))
     prepared = prepare(load_model(model))
     for amax, (low, high) in {4.0: (-1, 4), 2.0: (-1, 2), 0.5: (-0.5, 0.5)}.items():
@@ -158,9 +156,9 @@ def test_a_table_of_magnitudes_alone_is_refused(tmp_path, kind):
 
 def test_signs_that_the_graph_tells_need_no_table():
     g = Shaped()
-    relu = g.op("Relu", ["x"], "relu")
-    product = g.op("Conv", [relu, g.weights(1, 1, 1, 1)], "conv", kernel_shape=[1, 1])
-    model = g.model({"x": ["N", 1, 1, 1]}, g.op("Sigmoid", [product], "y"))
+    relu = g.Relu("relu", "x")
+    product = g.Conv("conv", relu, g.weights(1, 1, 1, 1), kernel_shape=[1, 1])
+    model = g.model({"x": ["N", 1, 1, 1]}, g.Sigmoid("y", product))
     names = {"relu_out": 2.0, "y_out": 1.0}
     by_hand = {"x": 2.0, "conv_out": 2.0}
     table = CalibrationTable({**names, **by_hand}, overridden=frozenset(by_hand))
@@ -201,9 +199,9 @@ def test_weights_have_scales_as_the_backend_takes_them(name):
 def test_layers_that_phones_have_no_integers_for(name):
     """One and three spatial dimensions, transposed convolutions and products of activations are in float."""
     g = Shaped()
-    x = g.op("Conv", ["x", g.constant(values((4, 3, 3)))], "one", kernel_shape=[3], pads=[1, 1])
-    product = g.op("MatMul", [x, g.op("Transpose", [x], "turned", perm=[0, 2, 1])], "product")
-    y = g.op("MatMul", [product, g.constant(np.ones((4, 4), np.float32))], "constant")
+    x = g.Conv("one", "x", g.constant(values((4, 3, 3))), kernel_shape=[3], pads=[1, 1])
+    product = g.MatMul("product", x, g.Transpose("turned", x, perm=[0, 2, 1]))
+    y = g.MatMul("constant", product, g.constant(np.ones((4, 4), np.float32)))
     stored_there = found(g.model({"x": ["N", 3, 8]}, y), name)
     assert stored_there.products == {"constant"}
     assert stored_there.in_float == {"Conv": 1, "MatMul": 1}
@@ -213,9 +211,9 @@ def test_layers_that_phones_have_no_integers_for(name):
 @pytest.mark.parametrize("function", ["Relu", None])
 def test_a_bias_behind_a_matmul_is_a_part_of_it(name, function):
     g = Shaped()
-    y = g.op("Add", [g.weights(32), g.op("MatMul", ["x", g.weights(16, 32)], "first")], "bias")
+    y = g.Add("bias", g.weights(32), g.MatMul("first", "x", g.weights(16, 32)))
     y = g.op(function, [y], "function") if function else y
-    y = g.op("MatMul", [y, g.weights(32, 32)], "second")
+    y = g.MatMul("second", y, g.weights(32, 32))
     stored_there = found(g.model({"x": ["N", 16]}, y), name)
     assert set(stored_there.activations) == {("first", 0), ("second", 0)}
     assert stored_there.in_float == {}

@@ -16,7 +16,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from numpy.testing import assert_array_equal
+from onnx import TensorProto, helper
 
 import trtint8
 from calibrators import cuda
@@ -29,7 +30,16 @@ from calibrators.tensorrt import flavor
 from calibrators.tensorrt.calibrator import Calibrator
 from tests.host_device import HostDevice
 from tests.trtint8.builder.building import Bar, build
-from tests.trtint8.onnx_models import Graph, Shaped, conv_relu_conv, save_external, specs
+from tests.trtint8.engines import build_rtx
+from tests.trtint8.onnx_models import (
+    Graph,
+    Shaped,
+    constants_of,
+    conv_relu_conv,
+    normal,
+    save_external,
+    specs,
+)
 from trtint8.builder import build as builder
 from trtint8.builder.build import (
     Build,
@@ -67,7 +77,7 @@ def test_what_is_known_of_a_build(rtx):
 
 def test_static_inputs_need_no_profile(rtx):
     g = Graph()
-    model = g.model({"x": [2, 64]}, g.op("MatMul", [g.qdq("x"), g.qdq(g.weights(64, 32), 1, 32)], "product"))
+    model = g.model({"x": [2, 64]}, g.MatMul("product", g.qdq("x"), g.qdq(g.weights(64, 32), 1, 32)))
     engine = build(model, rtx)
     assert engine.profiles == ()
     assert engine.report.precision_of("product") == "INT8"
@@ -84,10 +94,8 @@ def test_several_profiles(rtx):
 def test_warnings_are_kept_in_plain_words(rtx, caplog):
     g = Graph()
     scale, zero = g.constant(np.float32(0.1)), g.constant(np.uint8(0))
-    quantized = g.op("QuantizeLinear", ["x", scale, zero], "q")
-    model = g.model(
-        {"x": ["N", 8]}, g.op("Relu", [g.op("DequantizeLinear", [quantized, scale, zero], "dq")], "relu")
-    )
+    quantized = g.QuantizeLinear("q", "x", scale, zero)
+    model = g.model({"x": ["N", 8]}, g.Relu("relu", g.DequantizeLinear("dq", quantized, scale, zero)))
     with caplog.at_level(logging.DEBUG, logger="trtint8"):
         (warning,) = build(model, rtx).warnings
     assert warning.startswith(
@@ -114,9 +122,9 @@ def test_missing_model(rtx, tmp_path):
 
 def test_failed_build_gives_the_reason(rtx):
     g = Graph()
-    scalar = g.op("DequantizeLinear", [g.constant(np.int8(3)), g.constant(np.float32(0.1))], "scalar")
+    scalar = g.DequantizeLinear("scalar", g.constant(np.int8(3)), g.constant(np.float32(0.1)))
     with pytest.raises(BuildError) as caught:
-        build(g.model({"x": ["N", 8]}, g.op("Mul", ["x", scalar], "scaled")), rtx)
+        build(g.model({"x": ["N", 8]}, g.Mul("scaled", "x", scalar)), rtx)
     assert str(caught.value).startswith(
         f"{rtx} could not build the engine: Quantized constant (constant0) is only"
     )
@@ -125,7 +133,7 @@ def test_failed_build_gives_the_reason(rtx):
 
 def test_profiles_that_contradict_each_other(rtx):
     g = Graph()
-    model = g.model({"a": ["N", 3], "b": ["N", 3]}, g.op("Add", ["a", "b"], "sum"))
+    model = g.model({"a": ["N", 3], "b": ["N", 3]}, g.Add("sum", "a", "b"))
     apart = {"a": ShapeRange((1, 3), (2, 3), (4, 3)), "b": ShapeRange((5, 3), (6, 3), (7, 3))}
     with pytest.raises(BuildError, match="contradictory"):
         build(model, rtx, profiles=[apart])
@@ -178,7 +186,7 @@ def entered(monkeypatch):
 
 def calibrator_on(device):
     inputs = (InputSpec("x", np.dtype(np.float32), ("N", 2)),)
-    return Calibrator(np.zeros((4, 2), np.float32), inputs, device=device, progress=False)
+    return Calibrator(np.zeros((4, 2), np.float32), inputs, device=device)
 
 
 def test_a_build_runs_in_the_context_that_its_calibrator_enters(entered):
@@ -211,7 +219,7 @@ def held_by(error):
 def test_a_kept_error_keeps_no_builder(rtx):
     """TensorRT hangs if a builder that a traceback kept is freed while another one is created."""
     g = Graph()
-    model = g.model({"x": ["N", 8]}, g.op("Foo", ["x"], "custom"))
+    model = g.model({"x": ["N", 8]}, g.Foo("custom", "x"))
     with pytest.raises(BuildError) as caught:
         build(model, rtx)
     assert not BUILDERS & held_by(caught.value)
@@ -228,7 +236,7 @@ def test_nor_does_a_kept_failure_of_a_calibrator(rtx, monkeypatch):
         calibrator, "bind", lambda _build: setattr(calibrator, "failure", ConnectionError("the disk is gone"))
     )
     g = Graph()
-    model = g.model({"x": ["N", 8]}, g.op("Foo", ["x"], "custom")).SerializeToString()
+    model = g.model({"x": ["N", 8]}, g.Foo("custom", "x")).SerializeToString()
     with pytest.raises(ConnectionError) as caught:
         Build(rtx, [InputSpec("x", np.dtype(np.float32), (1, 8))]).run(model, ImplicitInt8(calibrator))
     assert isinstance(caught.value.__cause__, BuildError)
@@ -296,25 +304,25 @@ def test_empty_and_garbage_models(rtx, tmp_path):
 
 
 def unsupported(g):
-    return {"x": ["N", 8]}, g.op("Foo", ["x"], "custom")
+    return {"x": ["N", 8]}, g.Foo("custom", "x")
 
 
 def qlinear(g):
-    return {"x": ["N", 3, 8, 8]}, g.op("QLinearConv", ["x"] * 8, "integer")
+    return {"x": ["N", 3, 8, 8]}, g.QLinearConv("integer", *["x"] * 8)
 
 
 def zero_point(g):
-    return {"x": ["N", 8]}, g.op("Relu", [g.qdq("x", zero_point=3)], "relu")
+    return {"x": ["N", 8]}, g.Relu("relu", g.qdq("x", zero_point=3))
 
 
 def int32_bias(g):
     bias = [g.constant(np.zeros(16, np.int32)), g.constant(np.full(16, 0.1, np.float32))]
-    bias = g.op("DequantizeLinear", bias, "bias_dq", axis=0)
-    return {"x": ["N", 3, 8, 8]}, g.op("Conv", ["x", g.weights(16, 3, 3, 3), bias], "conv")
+    bias = g.DequantizeLinear("bias_dq", *bias, axis=0)
+    return {"x": ["N", 3, 8, 8]}, g.Conv("conv", "x", g.weights(16, 3, 3, 3), bias)
 
 
 def shapes(g):
-    return {"x": ["N", 8], "y": ["N", 9]}, g.op("Add", ["x", "y"], "sum")
+    return {"x": ["N", 8], "y": ["N", 9]}, g.Add("sum", "x", "y")
 
 
 NO_OPERATOR = "TensorRT does not support this operator; replace the node by operators that TensorRT has"
@@ -499,8 +507,8 @@ def test_in_another_thread_signals_are_left_alone():
 
 def test_layers_are_counted(rtx):
     g = Shaped()
-    first = g.op("MatMul", [g.qdq("x"), g.qdq(g.weights(64, 64), 1, 64)], "first")
-    model = load_model(g.model({"x": [4, 64]}, g.op("MatMul", [first, g.weights(64, 32)], "second")))
+    first = g.MatMul("first", g.qdq("x"), g.qdq(g.weights(64, 64), 1, 64))
+    model = load_model(g.model({"x": [4, 64]}, g.MatMul("second", first, g.weights(64, 32))))
     assert count_int8_layers(model.graph_model, model.inputs, ["first"]) == 1
     assert count_int8_layers(model.graph_model, model.inputs, ["first", "second"]) == 1
 
@@ -508,7 +516,7 @@ def test_layers_are_counted(rtx):
 def resized():
     """A Resize whose size is an input."""
     g = Graph()
-    output = g.op("Resize", ["x", "", "", "size"], "resize", mode="nearest")
+    output = g.Resize("resize", "x", "", "", "size", mode="nearest")
     model = g.model({"x": [1, 3, 8, 8], "size": [4]}, output)
     model.graph.input[1].type.tensor_type.elem_type = TensorProto.INT64
     return model
@@ -552,7 +560,7 @@ def test_without_values_tensorrt_says_what_is_missing(rtx):
 
 
 ZERO = np.int8(0)
-X = np.random.default_rng(1).standard_normal((2, 4, 8, 8)).astype(np.float32)
+X = normal(2, 4, 8, 8, seed=1)
 
 
 def rewritten(model):
@@ -564,7 +572,7 @@ def outputs(model):
 
 
 def scales(model):
-    constants = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
+    constants = constants_of(model)
     pairs = [node for node in model.graph.node if node.op_type.endswith("izeLinear")]
     return [constants[node.input[1]] for node in pairs]
 
@@ -580,9 +588,9 @@ def convolution(*, scale=(0.01,) * 4, weights=None, stored=False, point=0):
         divided = kernel / np.where(scale == 0, 1, scale).reshape(-1, 1, 1, 1)
         source = g.constant((np.rint(divided) + point).astype(np.int8))
     else:
-        source = g.op("QuantizeLinear", [g.constant(kernel), *names], "w_q", axis=0)
-    dequantized = g.op("DequantizeLinear", [source, *names], "w_dq", axis=0)
-    return g, g.op("Conv", [g.qdq("x"), dequantized], "conv", kernel_shape=[3, 3], pads=[1] * 4)
+        source = g.QuantizeLinear("w_q", g.constant(kernel), *names, axis=0)
+    dequantized = g.DequantizeLinear("w_dq", source, *names, axis=0)
+    return g, g.Conv("conv", g.qdq("x"), dequantized, kernel_shape=[3, 3], pads=[1] * 4)
 
 
 @pytest.mark.parametrize("stored", [False, True])
@@ -596,7 +604,7 @@ def test_weights_that_are_zero_get_a_positive_scale(stored, point):
     exact = convolution(
         scale=(0.01, 1, 0.02, 1), weights=np.reshape([0.5, 0, 0.5, 0], (4, 1, 1, 1)) * np.ones((4, 4, 3, 3))
     )
-    np.testing.assert_array_equal(outputs(found), outputs(exact[0].model({"x": ["n", 4, 8, 8]}, exact[1])))
+    assert_array_equal(outputs(found), outputs(exact[0].model({"x": ["n", 4, 8, 8]}, exact[1])))
     assert not all((scale > 0).all() for scale in scales(given))
 
 
@@ -610,7 +618,7 @@ def test_a_scale_of_zero_for_other_weights_stays(stored):
 def test_a_scale_of_zero_for_an_activation_stays():
     g = Graph()
     names = [g.constant(np.float32(0)), g.constant(np.int8(0))]
-    y = g.op("DequantizeLinear", [g.op("QuantizeLinear", ["x", *names], "q"), *names], "dq")
+    y = g.DequantizeLinear("dq", g.QuantizeLinear("q", "x", *names), *names)
     given = ir.from_proto(g.model({"x": ["n", 4, 8, 8]}, y))
     assert with_equal_forms(given) is given
 
@@ -622,11 +630,11 @@ def scaled(operator="Conv", *, rank=4, factor=0.5, first=False, group=1, identit
     attributes = {"kernel_shape": [3] * (rank - 2), "pads": [1] * 2 * (rank - 2), "group": group}
     y = g.op(operator, [g.qdq("x"), g.qdq(weights)], "conv", **attributes)
     if identity:
-        y = g.op("Identity", [y], "identity")
+        y = g.Identity("identity", y)
     factor = g.constant(np.asarray(factor, np.float32))
-    y = g.op("Mul", [factor, y] if first else [y, factor], "mul")
+    y = g.Mul("mul", *[factor, y] if first else [y, factor])
     for to in (half, TensorProto.FLOAT) if half else ():
-        y = g.op("Cast", [y], f"cast{to}", to=to)
+        y = g.Cast(f"cast{to}", y, to=to)
     return g.model({"x": shape}, y)
 
 
@@ -652,7 +660,7 @@ def test_a_number_that_multiplies_a_convolution_becomes_one_per_channel(form):
     given = scaled(**form)
     found = rewritten(given)
     assert factor_shape(found) == (8, 1, 1)
-    np.testing.assert_array_equal(outputs(found), outputs(given))
+    assert_array_equal(outputs(found), outputs(given))
 
 
 def test_other_factors_stay():
@@ -660,9 +668,9 @@ def test_other_factors_stay():
         given = ir.from_proto(scaled(factor=factor))
         assert with_equal_forms(given) is given
     plain = Graph(quantized=False)
-    y = plain.op("Conv", ["x", plain.weights(8, 4, 3, 3)], "conv")
+    y = plain.Conv("conv", "x", plain.weights(8, 4, 3, 3))
     given = ir.from_proto(
-        plain.model({"x": [2, 4, 8, 8]}, plain.op("Mul", [y, plain.constant(np.float32(2))], "mul"))
+        plain.model({"x": [2, 4, 8, 8]}, plain.Mul("mul", y, plain.constant(np.float32(2))))
     )
     assert with_equal_forms(given) is given
 
@@ -672,9 +680,7 @@ def test_other_factors_stay():
 def test_tensorrt_builds_what_it_refused(form, rtx, tmp_path):
     del rtx
     onnx.save(scaled(**form), tmp_path / "m.onnx")
-    result = trtint8.build_int8_engine(
-        tmp_path / "m.onnx", None, tmp_path / "m.engine", target="rtx", progress=False
-    )
+    result = build_rtx(None, tmp_path / "m.engine", model=tmp_path / "m.onnx")
     assert result.info.int8_layers == (1, 1)
 
 
@@ -683,9 +689,7 @@ def test_a_pruned_channel_is_built_in_int8(stored, rtx, tmp_path):
     del rtx
     g, y = convolution(scale=(0.01, 0, 0.02, 0.01), stored=stored)
     onnx.save(g.model({"x": [2, 4, 8, 8]}, y), tmp_path / "m.onnx")
-    result = trtint8.build_int8_engine(
-        tmp_path / "m.onnx", None, tmp_path / "m.engine", target="rtx", progress=False
-    )
+    result = build_rtx(None, tmp_path / "m.engine", model=tmp_path / "m.onnx")
     assert result.info.int8_layers == (1, 1)
     # The model beside the engine is the user's.
     assert result.qdq_model is not None
@@ -701,14 +705,14 @@ def test_one_scale_of_any_shape_is_built_in_int8(scale, point, weights_point, no
     del rtx
     g = Graph()
     names = [g.constant(np.full(shape, value)) for shape, value in ((scale, np.float32(0.1)), (point, ZERO))]
-    x = g.op("DequantizeLinear", [g.op("QuantizeLinear", ["x", *names], "q"), *names], "dq")
+    x = g.DequantizeLinear("dq", g.QuantizeLinear("q", "x", *names), *names)
     stored = [g.constant(one) for one in (np.ones((4, 4, 1, 1), np.int8), np.ones(4, np.float32))]
-    weights = g.op("DequantizeLinear", [*stored, g.constant(np.full(weights_point, ZERO))], "w", axis=0)
-    model = g.model({"x": [2, 4, 8, 8]}, g.op("Conv", [x, weights], "conv", kernel_shape=[1, 1]))
+    weights = g.DequantizeLinear("w", *stored, g.constant(np.full(weights_point, ZERO)), axis=0)
+    model = g.model({"x": [2, 4, 8, 8]}, g.Conv("conv", x, weights, kernel_shape=[1, 1]))
     if nodes:
         for tensor in model.graph.initializer:
             model.graph.node.insert(0, helper.make_node("Constant", [], [tensor.name], value=tensor))
         del model.graph.initializer[:]
     assert {finding.rule for finding in trtint8.lint(model)} == {"scale-shape"}
-    result = trtint8.build_int8_engine(model, None, tmp_path / "m.engine", target="rtx", progress=False)
+    result = build_rtx(None, tmp_path / "m.engine", model=model)
     assert result.info.int8_layers == (1, 1)

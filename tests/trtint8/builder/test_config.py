@@ -139,7 +139,7 @@ def test_flags_that_this_tensorrt_lacks(rtx, flag, options):
 def build(rtx, profiles=(), **options):
     model = prepare(load_model(DEMO_MODEL))
     with runnable(model.graph_model) as serialized:
-        build = Build(rtx, model.inputs, profiles, options=BuildOptions(**options), progress=False)
+        build = Build(rtx, model.inputs, profiles, options=BuildOptions(**options))
         return build.run(serialized)
 
 
@@ -241,11 +241,7 @@ def test_builds_take_a_library_that_registers_its_plugins_itself(rtx):
 
 
 def test_without_verbosity_there_is_no_report(rtx):
-    model = prepare(load_model(DEMO_MODEL))
-    with runnable(model.graph_model) as serialized:
-        options = BuildOptions(profiling_verbosity="none")
-        built = Build(rtx, model.inputs, options=options, progress=False).run(serialized)
-    assert built.report is None
+    assert build(rtx, profiling_verbosity="none").report is None
 
 
 @pytest.mark.parametrize("option", ["profiling_verbosity", "precision_constraints", "hardware_compatibility"])

@@ -1,11 +1,11 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from calibrators.errors import BuildError, TableError
 from calibrators.tensorrt.messages import shared_logger
 from tests.trtint8.builder.networks import Noting, add_residual, named, new_network
+from tests.trtint8.onnx_models import parsed
 from trtint8.builder.dynamic_ranges import (
     OWN_PROPERTIES,
     MissingRange,
@@ -158,23 +158,14 @@ def test_what_is_between_layers_in_float_needs_no_range():
 
 def test_reading_a_real_network(rtx):
     """TensorRT for RTX parses without a GPU; its network has everything but the ranges themselves."""
-    weights = numpy_helper.from_array(np.full((4, 3, 1, 1), -0.5, np.float32), "w")
-    shape = numpy_helper.from_array(np.array([0, -1]), "shape")
-    offset = numpy_helper.from_array(np.array([[1.0, -3.0] * 32], np.float32), "offset")
-    graph = helper.make_graph(
-        [
-            helper.make_node("Conv", ["x", "w"], ["c"], "conv"),
-            helper.make_node("Relu", ["c"], ["r"], "relu"),
-            helper.make_node("Reshape", ["r", "shape"], ["f"], "flatten"),
-            helper.make_node("Add", ["f", "offset"], ["y"], "add"),
-        ],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 4, 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 64])],
-        [weights, shape, offset],
+    model = parsed(
+        "float[1, 3, 4, 4] x",
+        "float[1, 64] y",
+        "c = Conv (x, w) r = Relu (c) f = Reshape (r, shape) y = Add (f, offset)",
+        w=np.full((4, 3, 1, 1), -0.5, np.float32),
+        shape=np.array([0, -1]),
+        offset=np.array([[1.0, -3.0] * 32], np.float32),
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    onnx.checker.check_model(model)
     trt = rtx.module
     logger = shared_logger(trt)
     builder = trt.Builder(logger)

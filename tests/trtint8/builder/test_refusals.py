@@ -12,7 +12,8 @@ import trtint8
 from calibrators.errors import BuildError
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.detectors import images, suppressing_detector
-from tests.trtint8.onnx_models import Graph, Shaped, conv_relu_conv
+from tests.trtint8.engines import build_rtx
+from tests.trtint8.onnx_models import Graph, conv_relu_conv, normal, parsed
 from tests.trtint8.refused_models import NODES, refused_model
 from trtint8 import int8_engine
 from trtint8.builder.build import Build
@@ -62,9 +63,7 @@ def test_nothing_is_calibrated_before(rtx, tmp_path):
         yield np.zeros((2, 3, 8, 8), np.float32)
 
     with pytest.raises(BuildError, match="where_node"):
-        trtint8.build_int8_engine(
-            tmp_path / "m.onnx", samples, tmp_path / "m.engine", target="rtx", progress=False
-        )
+        build_rtx(samples, tmp_path / "m.engine", model=tmp_path / "m.onnx")
     assert not taken
     assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
 
@@ -80,12 +79,10 @@ def test_an_input_that_is_an_output_too_is_refused_before_the_data_is_read(batch
         "output through an Identity of another name"
     )
     with pytest.raises(BuildError) as caught:
-        trtint8.build_int8_engine(
-            tmp_path / "m.onnx", lambda: pytest.fail("read"), tmp_path / "m.engine", progress=False
-        )
+        trtint8.build_int8_engine(tmp_path / "m.onnx", lambda: pytest.fail("read"), tmp_path / "m.engine")
     assert str(caught.value) == words
-    values = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
-    table = trtint8.calibrate(tmp_path / "m.onnx", {"x": values}, progress=False)
+    values = normal(4, 4)
+    table = trtint8.calibrate(tmp_path / "m.onnx", {"x": values})
     quantized = trtint8.quantize(tmp_path / "m.onnx", table)
     assert [output.name for output in quantized.graph.output] == ["product_out", "x"]
 
@@ -110,7 +107,7 @@ def early(monkeypatch):
 
 def test_with_a_table_nodes_are_looked_for_only_after_a_failure(rtx, tmp_path, early):
     good, bad = refused_model(NODES[:2] + NODES[4:6] + NODES[8:], ["kept"]), refused_model()
-    options = {"target": "rtx", "fp16": False, "progress": False}
+    options = {"target": "rtx", "fp16": False}
     trtint8.build_int8_engine(good, given_table(good), tmp_path / "good.engine", **options)
     assert not early
     with pytest.raises(
@@ -128,9 +125,7 @@ def test_a_failure_for_another_reason_keeps_its_message(rtx, tmp_path, early, mo
     monkeypatch.setattr(Build, "run", fail)
     good = refused_model(NODES[:2] + NODES[4:6] + NODES[8:], ["kept"])
     with pytest.raises(BuildError, match=r"^out of memory$"):
-        trtint8.build_int8_engine(
-            good, given_table(good), tmp_path / "good.engine", target="rtx", fp16=False, progress=False
-        )
+        build_rtx(given_table(good), tmp_path / "good.engine", model=good, fp16=False)
     assert early == [1]
 
 
@@ -152,13 +147,11 @@ def test_the_implicit_route(rtx, tmp_path, early, monkeypatch, calibrated):
     with pytest.raises(
         BuildError, match=r"'where_node' \(NonZero\).* 'values_node' .* 'others_node' "
     ) as caught:
-        trtint8.build_int8_engine(
-            model,
+        build_rtx(
             samples if calibrated else given_table(model),
             tmp_path / "m.engine",
+            model=model,
             method="mse" if calibrated else "auto",  # the former is calibrated on the CPU
-            target="rtx",
-            progress=False,
         )
     assert early == [1] and "cut_at" in caught.value.template
     assert not taken and not list(tmp_path.iterdir())
@@ -168,9 +161,7 @@ def test_a_node_that_the_builder_cannot_compute_and_the_cut_before_it(rtx, tmp_p
     """The parser takes it."""
     model = suppressing_detector()
     with pytest.raises(BuildError) as caught:
-        trtint8.build_int8_engine(
-            model, images(4), tmp_path / "x.engine", target="rtx", fp16=False, batch_size=1, progress=False
-        )
+        build_rtx(images(4), tmp_path / "x.engine", model=model, fp16=False, batch_size=1)
     said = str(caught.value)
     assert said.startswith(f"{rtx} cannot take node 'suppression' (NonMaxSuppression) of 'model': ")
     assert "'corners_out' and 'by_class_out' and 'flat_boxes_out' and 'table_out' (cut_at)" in said
@@ -185,14 +176,17 @@ def test_other_reasons_say_nothing_of_nodes(rtx):
 
 def branching():
     """A matrix product, and an If whose branches double what they get."""
-    g = Shaped()
-    product, branches = g.op("MatMul", ["x", g.weights(4, 4)], "product"), {}
-    for name in ("then_branch", "else_branch"):
-        twice = onnx.helper.make_node("Add", [product, product], [name])
-        output = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["N", 4])
-        branches[name] = onnx.helper.make_graph([twice], name, [], [output])
-    fast = g.op("Greater", [g.op("ReduceSum", ["x"], "sum", keepdims=0), g.constant(np.float32(0))], "fast")
-    return g.model({"x": ["N", 4]}, g.op("If", [fast], "rate", **branches))
+    twice = "Add (product, product)"
+    return parsed(
+        "float[N, 4] x",
+        "float[N, 4] y",
+        f"""[product] product = MatMul (x, w) total = ReduceSum <keepdims = 0> (x)
+        fast = Greater (total, zero)
+        [rate] y = If (fast) <then_branch = a () => (float[N, 4] t) {{ t = {twice} }},
+            else_branch = b () => (float[N, 4] e) {{ e = {twice} }}>""",
+        w=normal(4, 4),
+        zero=np.float32(0),
+    )
 
 
 @pytest.mark.parametrize(
@@ -219,36 +213,27 @@ def test_a_failure_in_branches(rtx, tmp_path, monkeypatch, model, reason, advice
     monkeypatch.setattr(Build, "run", fail)
     made = model()
     with pytest.raises(BuildError) as caught:
-        trtint8.build_int8_engine(
-            made, given_table(made), tmp_path / "m.engine", target="rtx", fp16=False, progress=False
-        )
+        build_rtx(given_table(made), tmp_path / "m.engine", model=made, fp16=False)
     assert str(caught.value) == reason + advice
 
 
 def test_int8_weights_with_scales_of_blocks_are_refused(rtx, tmp_path):
     """TensorRT for RTX 1.7 builds an engine that takes them for scales of channels."""
-    make, value = onnx.helper.make_node, onnx.helper.make_tensor_value_info
-    constants = {
-        "xs": np.float32(0.03),
-        "xz": np.int8(0),
-        "wq": np.arange(64, dtype=np.int8).reshape(8, 8),
-        "ws": np.full((4, 8), 0.01, np.float32),
-    }
-    graph = onnx.helper.make_graph(
-        [
-            make("QuantizeLinear", ["x", "xs", "xz"], ["xq"]),
-            make("DequantizeLinear", ["xq", "xs", "xz"], ["xd"]),
-            make("DequantizeLinear", ["wq", "ws"], ["wd"], "weights", axis=0, block_size=2),
-            make("MatMul", ["xd", "wd"], ["y"], "product"),
-        ],
-        "g",
-        [value("x", onnx.TensorProto.FLOAT, [4, 8])],
-        [value("y", onnx.TensorProto.FLOAT, [4, 8])],
-        [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()],
+    model = parsed(
+        "float[4, 8] x",
+        "float[4, 8] y",
+        """xq = QuantizeLinear (x, xs, xz) xd = DequantizeLinear (xq, xs, xz)
+        [weights] wd = DequantizeLinear <axis = 0, block_size = 2> (wq, ws)
+        [product] y = MatMul (xd, wd)""",
+        opset=21,
+        ir_version=10,
+        xs=np.float32(0.03),
+        xz=np.int8(0),
+        wq=np.arange(64, dtype=np.int8).reshape(8, 8),
+        ws=np.full((4, 8), 0.01, np.float32),
     )
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
     with pytest.raises(BuildError, match="'weights' dequantizes int8 weights with one scale per block"):
-        trtint8.build_int8_engine(model, None, tmp_path / "m.engine", target="rtx", progress=False)
+        build_rtx(None, tmp_path / "m.engine", model=model)
     mended = to_proto(trtint8.mend(model).graph_model)
-    result = trtint8.build_int8_engine(mended, None, tmp_path / "m.engine", target="rtx", progress=False)
+    result = build_rtx(None, tmp_path / "m.engine", model=mended)
     assert result.info.int8_layers == (1, 1)

@@ -28,14 +28,12 @@ def model():
 @pytest.fixture(scope="module")
 def quantized():
     g = Shaped()
-    return load_model(
-        g.model({"x": ["N", 8]}, g.op("MatMul", [g.qdq("x"), g.qdq(g.weights(8, 4), 1, 4)], "m"))
-    )
+    return load_model(g.model({"x": ["N", 8]}, g.MatMul("m", g.qdq("x"), g.qdq(g.weights(8, 4), 1, 4))))
 
 
 @pytest.fixture
 def calibrator():
-    return Calibrator(IMAGES, model_inputs(DEMO_MODEL), device=HostDevice(), progress=False)
+    return Calibrator(IMAGES, model_inputs(DEMO_MODEL), device=HostDevice())
 
 
 @pytest.fixture(autouse=True)

@@ -1,9 +1,10 @@
 """Engines as far as a deployment looks at them: a sidecar, and the files beside it."""
 
+import numpy as np
 import pytest
-from onnx import TensorProto, helper
 
 from calibrators.tables.table import CalibrationTable, Provenance
+from tests.trtint8.onnx_models import parsed
 from trtint8.deployment.source import read_source
 from trtint8.engine.file import EngineInfo, TensorSpec, save_engine
 from trtint8.engine.profiles import ShapeRange
@@ -14,24 +15,16 @@ IMAGES = TensorSpec("images", "float32", ("batch", 3, 8, 6))
 LOGITS = TensorSpec("logits", "float32", ("batch", 10))
 
 
-def qdq_model(dtype=TensorProto.FLOAT):
+def qdq_model(dtype="float"):
     """What stands beside an engine as its Q/DQ model, with images and logits of a type."""
-    nodes = [
-        helper.make_node("Flatten", ["images"], ["flat"]),
-        helper.make_node("Slice", ["flat", "from", "to", "axis"], ["logits"]),
-    ]
-    constants = [
-        helper.make_tensor(name, TensorProto.INT64, [1], [value])
-        for name, value in (("from", 0), ("to", 10), ("axis", 1))
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info("images", dtype, list(IMAGES.shape))],
-        [helper.make_tensor_value_info("logits", dtype, list(LOGITS.shape))],
-        constants,
+    model = parsed(
+        f"{dtype}[batch, 3, 8, 6] images",
+        f"{dtype}[batch, 10] logits",
+        "flat = Flatten (images) logits = Slice (flat, begin, end, axis)",
+        begin=np.array([0]),
+        end=np.array([10]),
+        axis=np.array([1]),
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     return model.SerializeToString()
 
 

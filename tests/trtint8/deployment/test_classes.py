@@ -7,6 +7,7 @@ import subprocess
 import numpy as np
 import onnx
 import pytest
+from numpy.testing import assert_allclose
 
 import trtint8
 from calibrators.errors import CalibrationDataError, UnsupportedError
@@ -258,4 +259,4 @@ def test_the_parser_finds_the_boxes(deploy, tmp_path, layout, unit):
         check=True,
     )
     found = [[float(part) for part in line.split()] for line in done.stdout.splitlines()]
-    np.testing.assert_allclose(found, [[0, 6, 17, 8, 6, 0.25], [1, 0, 20, 100, 10, 0.75]], atol=1e-4)
+    assert_allclose(found, [[0, 6, 17, 8, 6, 0.25], [1, 0, 20, 100, 10, 0.75]], atol=1e-4)

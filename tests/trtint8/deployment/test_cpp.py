@@ -6,11 +6,13 @@ import sys
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.errors import UnsupportedError
 from tests.trtint8.deployment.conftest import IMAGES, LOGITS, shapes
 from tests.trtint8.deployment.settings import SETTINGS
+from tests.trtint8.onnx_models import normal
 from trtint8.deployment.cpp import cpp_files, docker_files, model_header
 from trtint8.deployment.writing import deploy
 from trtint8.engine.file import TensorSpec
@@ -135,12 +137,12 @@ def test_values_that_decide_shapes_stay_on_the_host(make_engine, tmp_path):
     inputs = (IMAGES, TensorSpec("size", "int64", (1,)))
     compiled(make_engine(inputs=inputs, profiles=({"images": shapes(1, 2, 4)},)), folder, None)
     (folder / "out").mkdir()
-    images = np.random.default_rng(0).standard_normal((2, 3, 8, 6), np.float32)
+    images = normal(2, 3, 8, 6)
     images.tofile(folder / "images.bin")
     np.array([7]).tofile(folder / "size.bin")
     subprocess.run([folder / "run", "model.engine", ".", "out"], cwd=folder, check=True)
     found = np.fromfile(folder / "out" / "logits.bin", np.float32).reshape(2, 7)
-    np.testing.assert_array_equal(found, images.reshape(2, -1)[:, :7])
+    assert_array_equal(found, images.reshape(2, -1)[:, :7])
 
 
 @pytest.mark.slow
@@ -183,7 +185,7 @@ def test_the_program_runs_an_engine(make_engine, tmp_path):
     for inputs in ("in", "raw"):
         assert run("model.engine", inputs).returncode == 0
         found = np.fromfile(folder / "out" / "logits.bin", np.float32).reshape(2, 10)
-        np.testing.assert_allclose(found, prepared.reshape(2, -1)[:, :10], rtol=1e-6)
+        assert_allclose(found, prepared.reshape(2, -1)[:, :10], rtol=1e-6)
     (folder / "in" / "images.bin").write_bytes(b"1234")
     for engine, message in (
         ("model.engine", "error: 'images' has another size"),
@@ -448,8 +450,8 @@ def run(make_engine, tmp_path, ends):
 
 
 def test_the_program_runs_the_engine(run):
-    images = np.random.default_rng(0).standard_normal((3, 3, 8, 6), np.float32)
-    np.testing.assert_allclose(run(images=images)["logits"][:, 4], images.sum((1, 2, 3)), rtol=1e-4)
+    images = normal(3, 3, 8, 6)
+    assert_allclose(run(images=images)["logits"][:, 4], images.sum((1, 2, 3)), rtol=1e-4)
     # The second profile takes more samples; raw images are prepared.
     raw = np.ones((6, 8, 6, 3), np.uint8)
     assert run(images=raw)["logits"].tolist() == [[3 * 8 * 6 * 2 + 1] * 10] * 6
@@ -465,10 +467,10 @@ def test_the_program_runs_the_engine(run):
     ],
 )
 def test_docker_values_that_decide_shapes_stay_on_the_host(run):
-    images = np.random.default_rng(0).standard_normal((3, 3, 8, 6), np.float32)
+    images = normal(3, 3, 8, 6)
     outputs = run(images=images, size=np.array(7))
     assert outputs["logits"].shape == (3, 7) and outputs["found"] == 7
-    np.testing.assert_allclose(outputs["logits"][:, 4], images.sum((1, 2, 3)), rtol=1e-4)
+    assert_allclose(outputs["logits"][:, 4], images.sum((1, 2, 3)), rtol=1e-4)
 
 
 @pytest.mark.parametrize("ends", [{"inputs": (IMAGES, TensorSpec("a\x1b[2J", "int64", ()))}])
@@ -511,4 +513,4 @@ def test_images_are_prepared_as_trtint8_does_it(name, make_engine, tmp_path):
     subprocess.run([folder / "run", "model.engine", ".", "out"], cwd=folder, check=True)
     wanted = setting.wanted(setting.images)
     found = np.fromfile(folder / "out" / "logits.bin", np.float32).reshape(wanted.shape)
-    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6 * np.abs(wanted).max())
+    assert_allclose(found, wanted, rtol=1e-6, atol=1e-6 * np.abs(wanted).max())

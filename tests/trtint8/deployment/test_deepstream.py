@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.errors import UnsupportedError
@@ -90,7 +91,7 @@ def test_one_factor_for_all_channels(make_source):
     assert (scaling.factor, scaling.deviation) == (pytest.approx(1 / 127.5), 0)
     # The pixels are those of the preprocessing.
     pixels = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1)
-    np.testing.assert_allclose(
+    assert_allclose(
         scaling.factor * (pixels[..., 0].astype(np.float32) - scaling.offsets[0]),
         Preprocessing(mean=(0.2,), std=(0.5,))(pixels)[:, 0],
         atol=1e-5,

@@ -10,7 +10,8 @@ from onnx import numpy_helper
 
 import trtint8
 from calibrators.host.session import open_session
-from tests.trtint8.onnx_models import conv_relu_conv, parsed
+from tests.trtint8.engines import build_rtx
+from tests.trtint8.onnx_models import constants_of, conv_relu_conv, parsed
 
 IMAGES = np.random.default_rng(0).uniform(-1, 1, (2, 3, 16, 16)).astype(np.float32)
 
@@ -31,7 +32,7 @@ def floating():
 
 def ours(**options):
     """A network that trtint8 quantized."""
-    table = trtint8.calibrate(floating(), IMAGES, method="minmax", progress=False)
+    table = trtint8.calibrate(floating(), IMAGES, method="minmax")
     return trtint8.quantize(floating(), table, **options)
 
 
@@ -55,7 +56,7 @@ def with_constant_nodes(model):
 
 def with_stored_integers(model):
     """The integers of weights in place of the floats before their pairs."""
-    arrays = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
+    arrays = constants_of(model)
     for node in [one for one in model.graph.node if one.op_type == "QuantizeLinear"]:
         if node.input[0] in arrays:
             weights, scale = arrays[node.input[0]], arrays[node.input[1]].reshape(-1, 1, 1, 1)
@@ -151,7 +152,7 @@ def test_engines_of_every_form_are_deployed(rtx, tmp_path, form):
     has_pairs = any(node.op_type == "QuantizeLinear" for node in given.graph.node)
     engine = tmp_path / "net.engine"
     data = None if has_pairs else IMAGES
-    trtint8.build_int8_engine(given, data, engine, target="rtx", progress=False, **options)
+    build_rtx(data, engine, model=given, **options)
     wanted = outputs(tmp_path / "net.qdq.onnx")
     layers = 1 if form in ("cut", "integer operators", "integers at its ends") else 2
     for target in (None, "tensorrt-8.6", "tensorrt-10", "tensorrt-11"):

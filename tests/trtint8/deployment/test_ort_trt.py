@@ -7,7 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-from onnx import TensorProto
 
 from calibrators.errors import UnsupportedError
 from tests.trtint8.deployment.conftest import AMAX, IMAGES, qdq_model, shapes
@@ -74,7 +73,7 @@ def test_the_files(make_source):
 
 def test_types_are_those_of_the_model_that_onnx_runtime_runs(make_engine):
     engine = make_engine()
-    engine.with_name("net.qdq.onnx").write_bytes(qdq_model(TensorProto.DOUBLE))
+    engine.with_name("net.qdq.onnx").write_bytes(qdq_model("double"))
     files = ort_trt_files(read_source(engine, None))
     document = json.loads(files["model.json"])
     assert [spec["dtype"] for spec in document["inputs"] + document["outputs"]] == ["float64", "float64"]

@@ -14,7 +14,7 @@ from calibrators.errors import TableError, TrtInt8Error, UnsupportedError
 from calibrators.tables.formats.tensorrt_cache import parse
 from calibrators.tables.table import CalibrationTable
 from tests.behaviour.models import CASES
-from tests.trtint8.onnx_models import conv_relu_conv, parsed
+from tests.trtint8.onnx_models import constants_of, conv_relu_conv, parsed, prepared_graph
 from trtint8.engine.file import EngineInfo, TensorSpec, save_engine
 from trtint8.engine.profiles import ShapeRange
 from trtint8.models.model import load_model, prepare
@@ -35,7 +35,7 @@ def float_file(tmp_path):
 @pytest.fixture
 def table(float_file):
     images = np.random.default_rng(0).uniform(-1, 1, (4, 3, 16, 16)).astype(np.float32)
-    return trtint8.calibrate(float_file, images, method="minmax", progress=False)
+    return trtint8.calibrate(float_file, images, method="minmax")
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def run(model, images):
 
 def weight_scales(model):
     """The number of scales of every QuantizeLinear of weights."""
-    constants = {one.name: onnx.numpy_helper.to_array(one) for one in model.graph.initializer}
+    constants = constants_of(model)
     return [
         constants[node.input[1]].size
         for node in model.graph.node
@@ -129,7 +129,7 @@ def test_an_engine_for_rtx_is_placed_anew_for_the_full_tensorrt(
 def test_corrected_biases_and_rounded_weights_are_kept(make_engine, float_file, tmp_path):
     before = {
         value.name: value.const_value.numpy()
-        for value in prepare(load_model(float_file)).graph_model.graph.initializers.values()
+        for value in prepared_graph(float_file).graph.initializers.values()
     }
     weights = {name: array for name, array in before.items() if array.ndim == 4}
     changed = {name: array + np.float32(0.25) for name, array in before.items() if array.ndim == 1}
@@ -141,7 +141,7 @@ def test_corrected_biases_and_rounded_weights_are_kept(make_engine, float_file, 
         changed[name] = (integers[name] * scale).astype(np.float32)
     trtint8.deploy(make_engine(constants=changed), "triton", tmp_path / "there", target="tensorrt-10")
     model = deployed(tmp_path / "there")
-    found = {one.name: onnx.numpy_helper.to_array(one) for one in model.graph.initializer}
+    found = constants_of(model)
     assert [found[one.input[2]] for one in model.graph.node if one.op_type == "Conv" and len(one.input) > 2]
     for node in model.graph.node:
         if node.op_type == "QuantizeLinear" and node.input[0] in found:
@@ -237,9 +237,9 @@ def test_pairs_of_another_tool_that_tensorrt_refuses_are_named(tmp_path):
 def test_an_equalized_model_has_a_table_of_its_own(tmp_path):
     case = CASES["depthwise"]
     onnx.save(case.network(), tmp_path / "net.onnx")
-    before = trtint8.calibrate(tmp_path / "net.onnx", case.samples(), progress=False)
+    before = trtint8.calibrate(tmp_path / "net.onnx", case.samples())
     made = trtint8.write_quantized(
-        tmp_path / "net.onnx", before, tmp_path / "q.onnx", equalize=case.samples(), progress=False
+        tmp_path / "net.onnx", before, tmp_path / "q.onnx", equalize=case.samples()
     )
     for given in (made.model, made.float_model):
         trtint8.deploy(given, "triton", tmp_path / given.stem, table=made.table)
@@ -341,7 +341,7 @@ class TestDeepStream:
 
 
 def tensors_of(model):
-    return [name for node in prepare(load_model(model.SerializeToString())).graph_model.graph
+    return [name for node in prepared_graph(model).graph
             for name in (node.outputs[0].name,)]  # fmt: skip
 
 

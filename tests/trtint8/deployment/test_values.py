@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.errors import UnsupportedError
@@ -77,7 +78,7 @@ def test_pixels_that_are_fed_as_they_are(make_source):
     with pytest.warns(UserWarning, match="from 0 to 255"):
         files = deepstream_files(make_source())
     images = np.random.default_rng(0).integers(0, 256, (2, 8, 6, 3), dtype=np.uint8)
-    np.testing.assert_array_equal(nvinfer(files["config_infer.txt"], images), images.transpose(0, 3, 1, 2))
+    assert_array_equal(nvinfer(files["config_infer.txt"], images), images.transpose(0, 3, 1, 2))
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -94,4 +95,4 @@ def test_the_client_of_triton_sends_the_same(name, make_source, tmp_path):
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
     with np.load(tmp_path / "out.npz") as found:
         assert found["images"].dtype == setting.dtype
-        np.testing.assert_array_equal(found["images"], setting.wanted(setting.images).astype(setting.dtype))
+        assert_array_equal(found["images"], setting.wanted(setting.images).astype(setting.dtype))

@@ -2,8 +2,8 @@ import dataclasses
 
 import pytest
 
-from tests.trtint8.onnx_models import Graph, conv_relu_conv, specs
-from trtint8.builder.build import Build
+from tests.trtint8.builder.building import build
+from tests.trtint8.onnx_models import Graph, conv_relu_conv
 from trtint8.engine.kernels import (
     PartTotal,
     Traffic,
@@ -18,11 +18,12 @@ from trtint8.engine.kernels import (
 from trtint8.engine.layers import Layer, LayerReport
 
 
-def kernel(kind, name, inputs=(), constants=(), outputs=(), nodes=()):
-    return Layer(name, kind, tuple(inputs), tuple(constants), tuple(outputs), tuple(nodes))
+def kernel(kind, name, *types):
+    """A layer with the types of inputs, constants and outputs, and the names of its nodes."""
+    return Layer(name, kind, *(tuple(one.split()) for one in (*types, *[""] * (4 - len(types)))))
 
 
-INT8_CONV = kernel("correlation", "conv_myl0_1", ["Int8"], ["Int8", "Float"], ["Float"], ["conv", "dq"])
+INT8_CONV = kernel("correlation", "conv_myl0_1", "Int8", "Int8 Float", "Float", "conv dq")
 
 
 def part(layer):
@@ -33,26 +34,24 @@ def part(layer):
     ("layer", "expected"),
     [
         (INT8_CONV, "INT8 compute"),
-        (kernel("gemm", "g", ["Int8", "Int8"], ["Float"], ["Half"]), "INT8 compute"),
-        (kernel("correlation", "c", ["Half"], ["Half"], ["Half"]), "float compute"),
-        (kernel("runtime_fusion", "__myl_CorrSiluAdd_myl0_9", ["Half"], ["Half"], ["Half"]), "float compute"),
-        (kernel("runtime_fusion", "__myl_FcAdd_myl0_4", ["Half"], ["Half"], ["Half"]), "float compute"),
-        (kernel("kgen", "_gemm_mha_v2_myl0_8", ["Half"] * 3, [], ["Half"]), "attention"),
-        (kernel("kgen", "_gemm_mha_v2_myl0_8", ["Bool"] + ["Int8"] * 3, [], ["Int8"]), "attention"),
+        (kernel("gemm", "g", "Int8 Int8", "Float", "Half"), "INT8 compute"),
+        (kernel("correlation", "c", "Half", "Half", "Half"), "float compute"),
+        (kernel("runtime_fusion", "__myl_CorrSiluAdd_myl0_9", "Half", "Half", "Half"), "float compute"),
+        (kernel("runtime_fusion", "__myl_FcAdd_myl0_4", "Half", "Half", "Half"), "float compute"),
+        (kernel("kgen", "_gemm_mha_v2_myl0_8", "Half Half Half", "", "Half"), "attention"),
+        (kernel("kgen", "_gemm_mha_v2_myl0_8", "Bool Int8 Int8 Int8", "", "Int8"), "attention"),
         (
-            kernel(
-                "kgen", "__myl_MulAddReluMulMinMaxRounCast_myl0_2", ["Float"], ["Float"], ["Int8"], ["conv"]
-            ),
+            kernel("kgen", "__myl_MulAddReluMulMinMaxRounCast_myl0_2", "Float", "Float", "Int8", "conv"),
             "requantization",
         ),
         # The first quantization of an input.
         (
-            kernel("kgen", "__myl_MulMinMaxRounCastConc_myl0_0", ["Float"], ["Float"], ["Int8"]),
+            kernel("kgen", "__myl_MulMinMaxRounCastConc_myl0_0", "Float", "Float", "Int8"),
             "requantization",
         ),
         # The scale and the bias of a last INT8 product, whose result is an output of the network.
         (
-            kernel("kgen", "__myl_MulAdd_myl0_105", ["Float"], ["Float"], ["Float"], ["conv"]),
+            kernel("kgen", "__myl_MulAdd_myl0_105", "Float", "Float", "Float", "conv"),
             "requantization",
         ),
         # Normalizations would run in FP16 too.
@@ -60,26 +59,26 @@ def part(layer):
             kernel(
                 "kgen",
                 "__myl_MulAddMeanSubMulMeanAddSqrtDivMulMulAddMulMinMaxRounCast_myl0_1",
-                ["Half"],
-                [],
-                ["Int8"],
-                ["conv"],
+                "Half",
+                "",
+                "Int8",
+                "conv",
             ),
             "pointwise",
         ),
-        (kernel("kgen", "__myl_CastMulCastErfCastAddMul_myl0_12", ["Half"], [], ["Half"]), "pointwise"),
-        (kernel("kgen", "__myl_ReshTran_myl0_6", ["Half"], [], ["Half"]), "reformat"),
-        (kernel("kgen", "__myl_CastConc_myl0_0", ["Float"], ["Half"], ["Half"]), "reformat"),
-        (kernel("runtime_function", "__myl_Conc_myl0_35", ["Half"], [], ["Half"]), "reformat"),
-        (kernel("Reformat", "Reformatting CopyNode", ["Float"], [], ["Int8"]), "reformat"),
-        (kernel("maxpool", "p", ["Int8"], ["Float"], ["Int8"]), "pooling"),
-        (kernel("CaskPooling", "p", ["Int8"], [], ["Int8"]), "pooling"),
-        (kernel("PointWiseV2", "PWN(relu)", ["Half"], [], ["Half"]), "pointwise"),
-        (kernel("Scale", "q", ["Float"], [], ["Int8"]), "requantization"),
-        (kernel("Quantize", "q", ["Float"], [], ["Int8"]), "requantization"),
-        (kernel("PluginV2", "nms", ["Float"], [], ["Float"]), "other"),
+        (kernel("kgen", "__myl_CastMulCastErfCastAddMul_myl0_12", "Half", "", "Half"), "pointwise"),
+        (kernel("kgen", "__myl_ReshTran_myl0_6", "Half", "", "Half"), "reformat"),
+        (kernel("kgen", "__myl_CastConc_myl0_0", "Float", "Half", "Half"), "reformat"),
+        (kernel("runtime_function", "__myl_Conc_myl0_35", "Half", "", "Half"), "reformat"),
+        (kernel("Reformat", "Reformatting CopyNode", "Float", "", "Int8"), "reformat"),
+        (kernel("maxpool", "p", "Int8", "Float", "Int8"), "pooling"),
+        (kernel("CaskPooling", "p", "Int8", "", "Int8"), "pooling"),
+        (kernel("PointWiseV2", "PWN(relu)", "Half", "", "Half"), "pointwise"),
+        (kernel("Scale", "q", "Float", "", "Int8"), "requantization"),
+        (kernel("Quantize", "q", "Float", "", "Int8"), "requantization"),
+        (kernel("PluginV2", "nms", "Float", "", "Float"), "other"),
         (kernel("shape_call", "s"), None),
-        (kernel("NoOp", "s", ["Float"], [], ["Float"]), None),
+        (kernel("NoOp", "s", "Float", "", "Float"), None),
     ],
 )
 def test_part_of_a_kernel(layer, expected):
@@ -87,8 +86,8 @@ def test_part_of_a_kernel(layer, expected):
 
 
 def test_a_scale_and_a_bias_after_a_float_product_are_pointwise():
-    half = kernel("correlation", "c", ["Half"], ["Half"], ["Half"], ["conv"])
-    after = kernel("kgen", "__myl_MulAdd_myl0_2", ["Half"], ["Half"], ["Half"], ["conv"])
+    half = kernel("correlation", "c", "Half", "Half", "Half", "conv")
+    after = kernel("kgen", "__myl_MulAdd_myl0_2", "Half", "Half", "Half", "conv")
     assert parts_of(LayerReport((half, after))) == ("float compute", "pointwise")
 
 
@@ -105,8 +104,7 @@ def test_what_only_moves_values():
 
 
 def test_int8_convolutions_of_a_real_engine(rtx):
-    model = conv_relu_conv()
-    engine = Build(rtx, specs(model), compute_capabilities=["8.6"]).run(model.SerializeToString())
+    engine = build(conv_relu_conv(), rtx, compute_capabilities=["8.6"])
     assert [part for part in parts_of(engine.report) if part] == [
         "requantization",
         "INT8 compute",
@@ -117,16 +115,14 @@ def test_int8_convolutions_of_a_real_engine(rtx):
 
 
 def test_float_convolutions_of_a_real_engine(rtx):
-    model = conv_relu_conv(quantized=False)
-    engine = Build(rtx, specs(model), compute_capabilities=["8.6"]).run(model.SerializeToString())
+    engine = build(conv_relu_conv(quantized=False), rtx, compute_capabilities=["8.6"])
     assert {part for part in parts_of(engine.report) if part} == {"float compute", "reformat"}
 
 
 def test_a_matrix_product_of_a_real_engine(rtx):
     g = Graph()
-    y = g.op("Gemm", [g.qdq("x"), g.qdq(g.weights(64, 32), 1, 32), g.weights(32)], "fc")
-    model = g.model({"x": [8, 64]}, y)
-    engine = Build(rtx, specs(model), compute_capabilities=["8.6"]).run(model.SerializeToString())
+    y = g.Gemm("fc", g.qdq("x"), g.qdq(g.weights(64, 32), 1, 32), g.weights(32))
+    engine = build(g.model({"x": [8, 64]}, y), rtx, compute_capabilities=["8.6"])
     assert [part for part in parts_of(engine.report) if part] == [
         "requantization",
         "INT8 compute",

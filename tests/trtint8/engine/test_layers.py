@@ -3,9 +3,9 @@ import onnx
 import pytest
 
 from calibrators.records import RecordError, parse, render, to_record
+from tests.trtint8.builder.building import build as build_model
 from tests.trtint8.engine.ifs import IfGraph, absolute, relu
-from tests.trtint8.onnx_models import Graph, conv_relu_conv, specs
-from trtint8.builder.build import Build
+from tests.trtint8.onnx_models import Graph, conv_relu_conv
 from trtint8.engine.layers import Layer, LayerReport, parse_layers, total_weights_memory
 
 
@@ -89,42 +89,43 @@ def test_total_weights_memory():
 @pytest.mark.parametrize(
     ("kind", "name", "inputs", "constants", "outputs", "precision"),
     [
-        ("correlation", "c", ["Int8"], ["Int8", "Float", "Float"], ["Float"], "INT8"),
-        ("correlation", "c", ["Float"], ["Float"] * 3, ["Float"], "FP32"),
+        ("correlation", "c", "Int8", "Int8 Float Float", "Float", "INT8"),
+        ("correlation", "c", "Float", "Float Float Float", "Float", "FP32"),
         # Weights dequantized by a kernel of their own.
-        ("correlation", "c", ["Float", "Float"], ["Float", "Float"], ["Float"], "FP32"),
-        ("correlation", "c", ["Half"], ["Half", "Half"], ["Half"], "FP16"),
-        ("correlation", "c", ["BFloat16"], ["BFloat16", "BFloat16"], ["BFloat16"], "BF16"),
-        ("gemm", "g", ["Int8", "Int8"], ["Float", "Float"], ["Float"], "INT8"),
-        ("gemm", "g", ["Int8", "Int8"], ["Float", "Float"], ["Int8"], "INT8"),
-        ("deconv", "d", ["Float", "Float"], ["Float", "Float"], ["Float"], "FP32"),
+        ("correlation", "c", "Float Float", "Float Float", "Float", "FP32"),
+        ("correlation", "c", "Half", "Half Half", "Half", "FP16"),
+        ("correlation", "c", "BFloat16", "BFloat16 BFloat16", "BFloat16", "BF16"),
+        ("gemm", "g", "Int8 Int8", "Float Float", "Float", "INT8"),
+        ("gemm", "g", "Int8 Int8", "Float Float", "Int8", "INT8"),
+        ("deconv", "d", "Float Float", "Float Float", "Float", "FP32"),
         # Both operands are constants, as queries that no input decides.
-        ("gemm", "g", [], ["Int8", "Int8", "Float", "Float"], ["Float"], "INT8"),
-        ("gemm", "g", [], ["Half", "Half", "Float", "Float"], ["Half"], "FP16"),
-        ("gemm", "g", [], ["Int8", "Float", "Float"], ["Float"], "FP32"),
+        ("gemm", "g", "", "Int8 Int8 Float Float", "Float", "INT8"),
+        ("gemm", "g", "", "Half Half Float Float", "Half", "FP16"),
+        ("gemm", "g", "", "Int8 Float Float", "Float", "FP32"),
         # A fused kernel that dequantizes both operands and multiplies in float.
-        ("runtime_fusion", "__myl_CastMulCastMulCastFc", ["Int8"], ["Int8", "Float"], ["Float"], "FP32"),
-        ("runtime_fusion", "__myl_CastMulFc", ["Int8", "Float"], [], ["Float"], "FP32"),
-        ("kgen", "_gemm_mha_v2_myl0_6", ["Int8"] * 3, [], ["Float"], "INT8"),
-        ("kgen", "_gemm_mha_v2_myl0_6", ["Half"] * 3, [], ["Half"], "FP16"),
+        ("runtime_fusion", "__myl_CastMulCastMulCastFc", "Int8", "Int8 Float", "Float", "FP32"),
+        ("runtime_fusion", "__myl_CastMulFc", "Int8 Float", "", "Float", "FP32"),
+        ("kgen", "_gemm_mha_v2_myl0_6", "Int8 Int8 Int8", "", "Float", "INT8"),
+        ("kgen", "_gemm_mha_v2_myl0_6", "Half Half Half", "", "Half", "FP16"),
         # The masks of attention stand anywhere among its operands.
-        ("kgen", "_gemm_mha_v2_myl0_6", ["Bool", "Bool", "Int8", "Int8", "Int8"], [], ["Int8"], "INT8"),
-        ("kgen", "_gemm_mha_v2_myl0_6", ["Half", "Half", "Bool", "Half"], [], ["Half"], "FP16"),
-        ("kgen", "_gemm_mha_v2_myl0_6", ["Int8", "Int8", "Half", "Int8"], [], ["Int8"], "INT8"),
-        ("kgen", "_gemm_mha_v2_myl0_6", ["Int8", "Int8", "Half"], [], ["Half"], "FP16"),
+        ("kgen", "_gemm_mha_v2_myl0_6", "Bool Bool Int8 Int8 Int8", "", "Int8", "INT8"),
+        ("kgen", "_gemm_mha_v2_myl0_6", "Half Half Bool Half", "", "Half", "FP16"),
+        ("kgen", "_gemm_mha_v2_myl0_6", "Int8 Int8 Half Int8", "", "Int8", "INT8"),
+        ("kgen", "_gemm_mha_v2_myl0_6", "Int8 Int8 Half", "", "Half", "FP16"),
         # Values that no input decides are a constant.
-        ("kgen", "_gemm_mha_v2_myl0_6", ["Int8", "Float", "Int8"], ["Int8"], ["Int8"], "INT8"),
-        ("kgen", "_gemm_mha_v2_myl0_6", ["Float"] * 5, ["Int8"] * 3, ["Int8"], "FP32"),
-        ("kgen", "__myl_MulMinMaxRounCast", ["Float"], ["Float"], ["Int8"], "FP32"),
-        ("kgen", "__myl_Tran", ["Int8"], [], ["Int8"], "INT8"),
-        ("maxpool", "p", ["Int8"], ["Float", "Float"], ["Int8"], "INT8"),
-        ("avgpool", "p", ["Float"], [], ["Float"], "FP32"),
-        ("cast", "s", ["Int64"], [], ["Int64"], None),
-        ("shape_call", "s", [], [], [], None),
+        ("kgen", "_gemm_mha_v2_myl0_6", "Int8 Float Int8", "Int8", "Int8", "INT8"),
+        ("kgen", "_gemm_mha_v2_myl0_6", "Float Float Float Float Float", "Int8 Int8 Int8", "Int8", "FP32"),
+        ("kgen", "__myl_MulMinMaxRounCast", "Float", "Float", "Int8", "FP32"),
+        ("kgen", "__myl_Tran", "Int8", "", "Int8", "INT8"),
+        ("maxpool", "p", "Int8", "Float Float", "Int8", "INT8"),
+        ("avgpool", "p", "Float", "", "Float", "FP32"),
+        ("cast", "s", "Int64", "", "Int64", None),
+        ("shape_call", "s", "", "", "", None),
     ],
 )
 def test_precision_of_a_layer(kind, name, inputs, constants, outputs, precision):
-    report = parse_layers([message(line(name, kind, inputs, constants, outputs, ["node"]))])
+    types = (kinds.split() for kinds in (inputs, constants, outputs))
+    report = parse_layers([message(line(name, kind, *types, ["node"]))])
     assert report.layers[0].precision == precision
     assert report.precision_of("node") == precision
 
@@ -214,71 +215,70 @@ def conv(channels, kernel, shape, group=1):
     def make(g):
         dims = (kernel,) * (len(shape) - 1)
         weights = g.qdq(g.weights(channels, shape[0] // group, *dims), 0, channels)
-        x = g.op("Conv", [g.qdq("x"), weights, g.weights(channels)], "node", group=group)
-        return {"x": ["N", *shape]}, g.op("Relu", [x], "relu")
+        x = g.Conv("node", g.qdq("x"), weights, g.weights(channels), group=group)
+        return {"x": ["N", *shape]}, g.Relu("relu", x)
 
     return make
 
 
 def conv_transpose(g):
     weights = g.qdq(g.weights(16, 32, 2, 2), 1, 32)
-    return {"x": ["N", 16, 8, 8]}, g.op("ConvTranspose", [g.qdq("x"), weights], "node", strides=[2, 2])
+    return {"x": ["N", 16, 8, 8]}, g.ConvTranspose("node", g.qdq("x"), weights, strides=[2, 2])
 
 
 def gemm(transposed):
     def make(g):
         weights = g.weights(32, 64) if transposed else g.weights(64, 32)
         weights = g.qdq(weights, 0 if transposed else 1, 32)
-        return {"x": ["N", 64]}, g.op("Gemm", [g.qdq("x"), weights, g.weights(32)], "node", transB=transposed)
+        return {"x": ["N", 64]}, g.Gemm("node", g.qdq("x"), weights, g.weights(32), transB=transposed)
 
     return make
 
 
 def matmul(axis, channels):
     def make(g):
-        product = g.op("MatMul", [g.qdq("x"), g.qdq(g.weights(64, 32), axis, channels)], "node")
-        return {"x": ["N", 10, 64]}, g.op("Add", [product, g.weights(32)], "bias")
+        product = g.MatMul("node", g.qdq("x"), g.qdq(g.weights(64, 32), axis, channels))
+        return {"x": ["N", 10, 64]}, g.Add("bias", product, g.weights(32))
 
     return make
 
 
 def matmul_constant_first(g):
-    return {"x": ["N", 64, 10]}, g.op("MatMul", [g.qdq(g.weights(32, 64), 0, 32), g.qdq("x")], "node")
+    return {"x": ["N", 64, 10]}, g.MatMul("node", g.qdq(g.weights(32, 64), 0, 32), g.qdq("x"))
 
 
 def matmul_two_activations(g):
-    return {"x": ["N", 16, 64], "y": ["N", 64, 16]}, g.op("MatMul", [g.qdq("x"), g.qdq("y")], "node")
+    return {"x": ["N", 16, 64], "y": ["N", 64, 16]}, g.MatMul("node", g.qdq("x"), g.qdq("y"))
 
 
 def only_activation(g):
-    return {"x": ["N", 64]}, g.op("Gemm", [g.qdq("x"), g.weights(64, 32)], "node")
+    return {"x": ["N", 64]}, g.Gemm("node", g.qdq("x"), g.weights(64, 32))
 
 
 def only_weights(g):
-    return {"x": ["N", 64]}, g.op("Gemm", ["x", g.qdq(g.weights(64, 32), 1, 32)], "node")
+    return {"x": ["N", 64]}, g.Gemm("node", "x", g.qdq(g.weights(64, 32), 1, 32))
 
 
 def attention(g):
     def heads(tensor, name, order):
         shape = g.constant(np.array([0, 16, 4, 16], np.int64))
-        return g.op("Transpose", [g.op("Reshape", [tensor, shape], f"{name}_r")], f"{name}_t", perm=order)
+        return g.Transpose(f"{name}_t", g.Reshape(f"{name}_r", tensor, shape), perm=order)
 
     x = g.qdq("x")
     q, k, v = (
-        g.qdq(heads(g.op("MatMul", [x, g.qdq(g.weights(64, 64), 1, 64)], name), name, order))
+        g.qdq(heads(g.MatMul(name, x, g.qdq(g.weights(64, 64), 1, 64)), name, order))
         for name, order in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3]))
     )
-    weights = g.op("Softmax", [g.op("MatMul", [q, k], "scores")], "softmax", axis=-1)
-    mixed = g.op("Transpose", [g.op("MatMul", [g.qdq(weights), v], "node")], "join", perm=[0, 2, 1, 3])
-    flat = g.op("Reshape", [mixed, g.constant(np.array([0, 16, 64], np.int64))], "flat")
-    return {"x": ["N", 16, 64]}, g.op("MatMul", [g.qdq(flat), g.qdq(g.weights(64, 64), 1, 64)], "out")
+    weights = g.Softmax("softmax", g.MatMul("scores", q, k), axis=-1)
+    mixed = g.Transpose("join", g.MatMul("node", g.qdq(weights), v), perm=[0, 2, 1, 3])
+    flat = g.Reshape("flat", mixed, g.constant(np.array([0, 16, 64], np.int64)))
+    return {"x": ["N", 16, 64]}, g.MatMul("out", g.qdq(flat), g.qdq(g.weights(64, 64), 1, 64))
 
 
 def build(rtx, make, quantized):
     g = Graph(quantized)
     model = g.model(*make(g))
-    engine = Build(rtx, specs(model), compute_capabilities=["8.6"]).run(model.SerializeToString())
-    return engine.report
+    return build_model(model, rtx, compute_capabilities=["8.6"]).report
 
 
 @pytest.mark.slow
@@ -318,14 +318,12 @@ def test_fused_attention_counts_for_both_products(rtx):
 
 def test_products_of_constants_that_a_known_shape_expands(rtx):
     g = Graph()
-    size = g.op(
-        "Concat", [g.op("Shape", ["x"], "shape", end=1), g.constant(np.array([16, 64]))], "size", axis=0
-    )
-    queries = g.op("Expand", [g.weights(1, 16, 64), size], "queries")
-    projected = g.op("MatMul", [g.qdq(queries), g.qdq(g.weights(64, 64), 1, 64)], "projection")
-    keys = g.op("Transpose", ["x"], "keys", perm=[0, 2, 1])
-    model = g.model({"x": [2, 32, 64]}, g.op("MatMul", [g.qdq(projected), g.qdq(keys)], "scores"))
-    engine = Build(rtx, specs(model), compute_capabilities=["8.6"]).run(model.SerializeToString())
+    size = g.Concat("size", g.Shape("shape", "x", end=1), g.constant(np.array([16, 64])), axis=0)
+    queries = g.Expand("queries", g.weights(1, 16, 64), size)
+    projected = g.MatMul("projection", g.qdq(queries), g.qdq(g.weights(64, 64), 1, 64))
+    keys = g.Transpose("keys", "x", perm=[0, 2, 1])
+    model = g.model({"x": [2, 32, 64]}, g.MatMul("scores", g.qdq(projected), g.qdq(keys)))
+    engine = build_model(model, rtx, compute_capabilities=["8.6"])
     (projection,) = (layer for layer in engine.report.layers if layer.name.startswith("projection"))
     assert projection.inputs == () and projection.constants[:2] == ("Int8", "Int8")
     assert engine.report.weighted_summary(["projection", "scores"]) == {"INT8": ["projection", "scores"]}
@@ -336,28 +334,28 @@ def test_a_decoder_step_with_a_cache(rtx):
 
     def heads(tensor, name):
         shape = g.constant(np.array([0, 0, 4, 16], np.int64))
-        return g.op("Transpose", [g.op("Reshape", [tensor, shape], f"{name}_r")], name, perm=[0, 2, 1, 3])
+        return g.Transpose(name, g.Reshape(f"{name}_r", tensor, shape), perm=[0, 2, 1, 3])
 
-    product = g.op("MatMul", [g.qdq("x"), g.qdq(g.weights(64, 192), 1, 192)], "qkv")
+    product = g.MatMul("qkv", g.qdq("x"), g.qdq(g.weights(64, 192), 1, 192))
     g.nodes.append(
         onnx.helper.make_node(
             "Split",
-            [g.op("Add", [product, g.weights(192)], "bias"), g.constant(np.array([64, 64, 64]))],
+            [g.Add("bias", product, g.weights(192)), g.constant(np.array([64, 64, 64]))],
             ["q", "k", "v"],
             axis=2,
             name="split",
         )
     )
-    keys = g.op("Concat", ["past_keys", heads("k", "new_keys")], "keys", axis=2)
-    values = g.op("Concat", ["past_values", heads("v", "new_values")], "values", axis=2)
-    turned = g.op("Transpose", [keys], "turned", perm=[0, 1, 3, 2])
-    weights = g.op("Softmax", [g.op("MatMul", [heads("q", "queries"), turned], "scores")], "softmax", axis=-1)
-    mixed = g.op("Transpose", [g.op("MatMul", [weights, values], "context")], "join", perm=[0, 2, 1, 3])
-    flat = g.op("Reshape", [mixed, g.constant(np.array([0, 0, 64], np.int64))], "flat")
-    output = g.op("MatMul", [g.qdq(flat), g.qdq(g.weights(64, 64), 1, 64)], "out")
+    keys = g.Concat("keys", "past_keys", heads("k", "new_keys"), axis=2)
+    values = g.Concat("values", "past_values", heads("v", "new_values"), axis=2)
+    turned = g.Transpose("turned", keys, perm=[0, 1, 3, 2])
+    weights = g.Softmax("softmax", g.MatMul("scores", heads("q", "queries"), turned), axis=-1)
+    mixed = g.Transpose("join", g.MatMul("context", weights, values), perm=[0, 2, 1, 3])
+    flat = g.Reshape("flat", mixed, g.constant(np.array([0, 0, 64], np.int64)))
+    output = g.MatMul("out", g.qdq(flat), g.qdq(g.weights(64, 64), 1, 64))
     inputs = {"x": [2, 1, 64], "past_keys": [2, 4, 20, 16], "past_values": [2, 4, 20, 16]}
     model = g.model(inputs, output)
-    engine = Build(rtx, specs(model), compute_capabilities=["8.6"]).run(model.SerializeToString())
+    engine = build_model(model, rtx, compute_capabilities=["8.6"])
     (fused,) = (layer for layer in engine.report.layers if layer.attention)
     assert fused.name.startswith("_gemv_mha_v1") and "qkv" in fused.onnx_nodes
     assert engine.report.weighted_summary(["qkv", "scores", "context", "out"]) == {
@@ -368,8 +366,7 @@ def test_a_decoder_step_with_a_cache(rtx):
 
 def test_unpleasant_node_names(rtx):
     names = ("fi]rst, LayerType: conv", "sec][ond: a::b")
-    g = conv_relu_conv(names=names)
-    engine = Build(rtx, specs(g)).run(g.SerializeToString())
+    engine = build_model(conv_relu_conv(names=names), rtx)
     assert engine.report.weighted_summary(names) == {"INT8": list(names)}
 
 
@@ -403,7 +400,7 @@ def test_nodes_behind_two_ifs(rtx):
 
 def test_an_if_inside_an_if(rtx):
     def chosen(branch):
-        y = branch.op("Relu", [x], "relu")
+        y = branch.Relu("relu", x)
         return branch.conv(branch.choose(True, "inner", lambda b: b.conv(y, "deep"), absolute(y)), "behind")
 
     g = IfGraph()
@@ -436,7 +433,7 @@ def test_a_node_of_a_branch_that_is_chosen_at_runtime_is_another_one(rtx):
     g = IfGraph()
     x = g.conv("x", "first")
     x = g.choose(True, "if", relu(x), absolute(x))
-    positive = g.op("Greater", [g.op("ReduceSum", [x], "sum", keepdims=0), g.constant(np.float32(0))], "gt")
+    positive = g.Greater("gt", g.ReduceSum("sum", x, keepdims=0), g.constant(np.float32(0)))
     x = g.choose(positive, "runtime", lambda b: b.float_conv(x, "same"), absolute(x))
     report = g.build(g.conv(x, "same"), rtx)
     inner = "same | then (then_branch) | runtime (If) | if (If)"
@@ -459,11 +456,11 @@ def test_unpleasant_names_behind_an_if(rtx):
 def test_a_product_of_zeros_behind_an_if(rtx):
     g = IfGraph()
     x = g.choose(True, "if", relu("x"), absolute("x"))
-    x = g.op("ConstantOfShape", [g.op("Shape", [x], "shape")], "zeros")
+    x = g.ConstantOfShape("zeros", g.Shape("shape", x))
     for name in ("first", "second"):
-        product = g.op("MatMul", [g.qdq(x), g.qdq(g.weights(16, 16), 1, 16)], name)
-        x = g.op("Add", [product, g.weights(16)], f"{name}_bias")
-    report = g.build(g.op("Add", [x, "x"], "sum"), rtx)
+        product = g.MatMul(name, g.qdq(x), g.qdq(g.weights(16, 16), 1, 16))
+        x = g.Add(f"{name}_bias", product, g.weights(16))
+    report = g.build(g.Add("sum", x, "x"), rtx)
     assert report.weighted_summary(["first", "second", "gone"]) == {
         "folded": ["first"],
         "INT8": ["second"],

@@ -11,7 +11,6 @@ from trtint8.builder.build import Build
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.file import EngineInfo
 from trtint8.engine.plan import (
-    allow_code_of_plans,
     check_capability,
     check_plan_version,
     check_version,
@@ -29,7 +28,7 @@ from trtint8.models.serialization import runnable
 def plan(rtx):
     prepared = prepare(load_model(DEMO_MODEL))
     with runnable(prepared.graph_model) as serialized:
-        return Build(rtx, prepared.inputs, progress=False).run(serialized).plan
+        return Build(rtx, prepared.inputs).run(serialized).plan
 
 
 def rtx_plan(size=200):
@@ -183,23 +182,6 @@ def test_compute_capabilities(built, here, runs, more):
     else:
         with pytest.raises(EngineError, match=f"built for compute capability .*, and this GPU has {here}"):
             check_capability(origin, here, "it")
-
-
-class Plain:
-    """As a runtime of TensorRT 8.5, it takes no attribute that it does not know."""
-
-    __slots__ = ()
-
-
-class WithCode:
-    __slots__ = ("engine_host_code_allowed",)
-
-
-def test_code_of_plans_is_allowed_where_they_can_have_it():
-    allow_code_of_plans(Plain(), Flavor("tensorrt", "8.5.3"))
-    runtime = WithCode()
-    allow_code_of_plans(runtime, Flavor("tensorrt", "8.6.1"))
-    assert runtime.engine_host_code_allowed is True
 
 
 def tensor(datatype):

@@ -31,9 +31,9 @@ class AttentionGraph(Shaped):
     def split(self, source, name, perm=(0, 2, 1, 3), heads=None):
         """A linear layer, cut into heads."""
         heads = heads or self.heads
-        linear = self.op("MatMul", [source, self.weights(self.width, heads * self.head)], f"{name}_linear")
-        cut = self.op("Reshape", [linear, self.constant(np.array([0, 0, heads, self.head]))], f"{name}_cut")
-        return self.op("Transpose", [cut], f"{name}_heads", perm=list(perm))
+        linear = self.MatMul(f"{name}_linear", source, self.weights(self.width, heads * self.head))
+        cut = self.Reshape(f"{name}_cut", linear, self.constant(np.array([0, 0, heads, self.head])))
+        return self.Transpose(f"{name}_heads", cut, perm=list(perm))
 
     def queries(self):
         return self.split("x", "q")
@@ -48,21 +48,21 @@ class AttentionGraph(Shaped):
         return self.op(operator, [value, self.constant(np.float32(2))], name)
 
     def scores(self, queries=None, keys=None):
-        return self.op("MatMul", [queries or self.queries(), keys or self.transposed_keys()], "scores")
+        return self.MatMul("scores", queries or self.queries(), keys or self.transposed_keys())
 
     def softmax(self, scores):
-        return self.op("Softmax", [scores], "softmax", axis=-1)
+        return self.Softmax("softmax", scores, axis=-1)
 
     def context(self, softmax, values=None):
-        return self.op("MatMul", [softmax, values or self.values()], "context")
+        return self.MatMul("context", softmax, values or self.values())
 
     def joined(self, context):
         """The heads, side by side again."""
-        turned = self.op("Transpose", [context], "turn", perm=[0, 2, 1, 3])
-        return self.op("Reshape", [turned, self.constant(np.array([0, 0, self.width]))], "join")
+        turned = self.Transpose("turn", context, perm=[0, 2, 1, 3])
+        return self.Reshape("join", turned, self.constant(np.array([0, 0, self.width])))
 
     def out(self, context):
-        return self.op("MatMul", [self.joined(context), self.weights(self.width, 32)], "out_linear")
+        return self.MatMul("out_linear", self.joined(context), self.weights(self.width, 32))
 
     def finish(self, context):
         """The model, with a linear layer behind the attention."""
@@ -89,13 +89,13 @@ def scaled_before():
 def added_mask():
     g = AttentionGraph()
     g.inputs["mask"] = ["N", 1, 1, g.length]
-    return g.finish(g.context(g.softmax(g.op("Add", ["mask", g.scores()], "mask_add"))))
+    return g.finish(g.context(g.softmax(g.Add("mask_add", "mask", g.scores()))))
 
 
 def constant_mask():
     g = AttentionGraph()
     mask = g.constant(np.triu(np.full((g.length, g.length), -1e4, np.float32), 1))
-    return g.finish(g.context(g.softmax(g.op("Add", [g.scores(), mask], "mask_add"))))
+    return g.finish(g.context(g.softmax(g.Add("mask_add", g.scores(), mask))))
 
 
 def chosen_mask():
@@ -103,19 +103,19 @@ def chosen_mask():
     g = AttentionGraph()
     mask = g.constant(np.tril(np.ones((g.length, g.length), bool)))
     low = g.constant(np.float32(-1e4))
-    return g.finish(g.context(g.softmax(g.op("Where", [mask, g.scores(), low], "mask_where"))))
+    return g.finish(g.context(g.softmax(g.Where("mask_where", mask, g.scores(), low))))
 
 
 def windows():
     """As Swin writes it: a bias, and a mask per window, for which the scores get a dimension more."""
     g = AttentionGraph()
     g.inputs = {"x": [4, g.length, g.width]}
-    biased = g.op("Add", [g.scores(), g.weights(1, g.heads, g.length, g.length)], "bias_add")
+    biased = g.Add("bias_add", g.scores(), g.weights(1, g.heads, g.length, g.length))
     more = g.constant(np.array([1, 4, g.heads, g.length, g.length]))
     mask = g.weights(1, 4, 1, g.length, g.length)
-    masked = g.op("Add", [g.op("Reshape", [biased, more], "more"), mask], "mask")
+    masked = g.Add("mask", g.Reshape("more", biased, more), mask)
     less = g.constant(np.array([-1, g.heads, g.length, g.length]))
-    return g.finish(g.context(g.softmax(g.op("Reshape", [masked, less], "less"))))
+    return g.finish(g.context(g.softmax(g.Reshape("less", masked, less))))
 
 
 def grouped_heads():
@@ -125,9 +125,9 @@ def grouped_heads():
     def repeated(source, name):
         one = g.split("x", source, heads=1)
         size = g.constant(np.array([1, g.heads, g.length, g.head]))
-        return g.op("Expand", [one, size], name)
+        return g.Expand(name, one, size)
 
-    keys = g.op("Transpose", [repeated("k", "repeat_k")], "turn_k", perm=[0, 1, 3, 2])
+    keys = g.Transpose("turn_k", repeated("k", "repeat_k"), perm=[0, 1, 3, 2])
     return g.finish(g.context(g.softmax(g.scores(keys=keys)), repeated("v", "repeat_v")))
 
 
@@ -136,8 +136,8 @@ def guarded(choose=None):
     g = AttentionGraph()
     g.inputs["mask"] = ["N", 1, 1, g.length]
     mask = choose(g) if choose else "mask"
-    softmax = g.softmax(g.op("Add", [g.scores(), mask], "mask_add"))
-    where = g.op("Where", [g.op("IsNaN", [softmax], "nan"), g.constant(np.float32(0)), softmax], "where")
+    softmax = g.softmax(g.Add("mask_add", g.scores(), mask))
+    where = g.Where("where", g.IsNaN("nan", softmax), g.constant(np.float32(0)), softmax)
     return g.finish(g.context(where))
 
 
@@ -153,14 +153,14 @@ def hidden_by_infinity():
 
 def boolean_mask(g, low):
     """What is added to scores: zero where the input ``mask`` is not zero, and ``low`` elsewhere."""
-    seen = g.op("Cast", ["mask"], "seen", to=9)
-    return g.op("Where", [seen, g.constant(np.float32(0)), g.constant(np.float32(low))], "chosen")
+    seen = g.Cast("seen", "mask", to=9)
+    return g.Where("chosen", seen, g.constant(np.float32(0)), g.constant(np.float32(low)))
 
 
 def at_the_end():
     """Nothing behind the attention is quantized."""
     g = AttentionGraph()
-    return g.model(g.inputs, g.op("Relu", [g.joined(g.context(g.softmax(g.scores())))], "relu"))
+    return g.model(g.inputs, g.Relu("relu", g.joined(g.context(g.softmax(g.scores())))))
 
 
 def as_output():
@@ -174,8 +174,8 @@ def returned_softmax():
     g = AttentionGraph()
     softmax = g.softmax(g.scores())
     out = g.out(g.context(softmax))
-    mean = g.op("ReduceMean", [softmax], "mean", axes=[0, 1, 2, 3], keepdims=0)
-    return g.model(g.inputs, g.op("Add", [out, mean], "add"))
+    mean = g.ReduceMean("mean", softmax, axes=[0, 1, 2, 3], keepdims=0)
+    return g.model(g.inputs, g.Add("add", out, mean))
 
 
 #: Name of a form to the function that makes a model of it.

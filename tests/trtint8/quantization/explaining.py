@@ -8,9 +8,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Shaped, prepared_graph
 from tests.trtint8.quantization.attention_models import FORMS, plain
-from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 from trtint8.quantization.targets import target_named
 
@@ -20,36 +19,36 @@ IMAGES = {"x": ["N", 16, 8, 8]}
 
 
 def conv(g, source, name, channels=16, **attributes):
-    return g.op("Conv", [source, g.weights(16, channels, 3, 3)], name, pads=[1] * 4, **attributes)
+    return g.Conv(name, source, g.weights(16, channels, 3, 3), pads=[1] * 4, **attributes)
 
 
 def residual():
     g = Shaped()
-    return g.model(IMAGES, g.op("Add", [conv(g, "x", "conv"), "x"], "add"))
+    return g.model(IMAGES, g.Add("add", conv(g, "x", "conv"), "x"))
 
 
 def two_branches():
     g = Shaped()
-    joined = g.op("Concat", [conv(g, "x", "a"), conv(g, "x", "b")], "concat", axis=1)
+    joined = g.Concat("concat", conv(g, "x", "a"), conv(g, "x", "b"), axis=1)
     return g.model(IMAGES, conv(g, joined, "c", channels=32))
 
 
 def upsampling(groups=1):
     g = Shaped()
-    up = g.op("ConvTranspose", [conv(g, "x", "conv"), g.weights(16, 16, 2, 2)], "up", group=groups)
+    up = g.ConvTranspose("up", conv(g, "x", "conv"), g.weights(16, 16, 2, 2), group=groups)
     return g.model(IMAGES, up)
 
 
 def classifier():
     g = Shaped()
-    pooled = g.op("Flatten", [g.op("GlobalAveragePool", [conv(g, "x", "conv")], "pool")], "flatten")
-    return g.model(IMAGES, g.op("Gemm", [pooled, g.weights(10, 16)], "head", transB=1))
+    pooled = g.Flatten("flatten", g.GlobalAveragePool("pool", conv(g, "x", "conv")))
+    return g.model(IMAGES, g.Gemm("head", pooled, g.weights(10, 16), transB=1))
 
 
 def depthwise():
     g = Shaped()
-    y = g.op("Conv", [g.op("Relu", ["x"], "relu"), g.weights(16, 1, 3, 3)], "deep", group=16)
-    return g.model(IMAGES, g.op("Conv", [y, g.weights(12, 16, 1, 1)], "point"))
+    y = g.Conv("deep", g.Relu("relu", "x"), g.weights(16, 1, 3, 3), group=16)
+    return g.model(IMAGES, g.Conv("point", y, g.weights(12, 16, 1, 1)))
 
 
 def recurrent():
@@ -57,26 +56,26 @@ def recurrent():
     g = Shaped()
     y = "x"
     for operator, gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1)):
-        y = g.op("MatMul", [y, g.weights(8, 8)], f"before_{operator}")
+        y = g.MatMul(f"before_{operator}", y, g.weights(8, 8))
         weights = [g.weights(1, 8 * gates, 8), g.weights(1, 8 * gates, 8)]
         made = g.op(operator, [y, *weights], operator.lower(), hidden_size=8)
-        y = g.op("Squeeze", [made, g.constant(np.array([1]))], f"squeeze_{operator}")
+        y = g.Squeeze(f"squeeze_{operator}", made, g.constant(np.array([1])))
     return g.model({"x": [5, "N", 8]}, y)
 
 
 def equation():
     g = Shaped()
-    gated = g.op("Einsum", ["x", g.weights(8)], "gate", equation="nij,j->nij")
-    y = g.op("Einsum", [gated, g.weights(8, 8)], "product", equation="nij,jk->nik")
+    gated = g.Einsum("gate", "x", g.weights(8), equation="nij,j->nij")
+    y = g.Einsum("product", gated, g.weights(8, 8), equation="nij,jk->nik")
     return g.model({"x": ["N", 4, 8]}, y)
 
 
 def one_operator():
     """Attention of opset 23, between two linear layers."""
     g = Shaped()
-    q, k, v = (g.op("MatMul", ["x", g.weights(8, 8)], f"{name}_linear") for name in ("q", "k", "v"))
-    y = g.op("Attention", [q, k, v], "attention", q_num_heads=2, kv_num_heads=2)
-    model = g.model({"x": ["N", 4, 8]}, g.op("MatMul", [y, g.weights(8, 8)], "out_linear"))
+    q, k, v = (g.MatMul(f"{name}_linear", "x", g.weights(8, 8)) for name in ("q", "k", "v"))
+    y = g.Attention("attention", q, k, v, q_num_heads=2, kv_num_heads=2)
+    model = g.model({"x": ["N", 4, 8]}, g.MatMul("out_linear", y, g.weights(8, 8)))
     model.opset_import[0].version = 23
     model.ir_version = 11
     return onnx.shape_inference.infer_shapes(model)
@@ -97,7 +96,7 @@ def branches():
         )
         for name in ("then_conv", "else_conv")
     ]
-    y = g.op("If", ["flag"], "if", then_branch=inner[0], else_branch=inner[1])
+    y = g.If("if", "flag", then_branch=inner[0], else_branch=inner[1])
     model = g.model(IMAGES, y)
     model.graph.input.append(made("flag", TensorProto.BOOL, []))
     return model
@@ -108,23 +107,21 @@ def convolutions(channels=16, size=8):
     g = Shaped()
     y = "x"
     for name in "abc":
-        made = g.op("Conv", [y, g.weights(channels, channels, 3, 3)], name, pads=[1] * 4)
-        y = g.op("Relu", [made], f"{name}_relu")
+        made = g.Conv(name, y, g.weights(channels, channels, 3, 3), pads=[1] * 4)
+        y = g.Relu(f"{name}_relu", made)
     return g.model({"x": ["N", channels, size, size]}, y)
 
 
 def feed_forward():
     """Two linear layers among operators that are kernels of their own in any type."""
     g = Shaped()
-    y = g.op("Erf", [g.op("MatMul", [g.op("Erf", ["x"], "first"), g.weights(64, 256)], "wide")], "second")
-    return g.model(
-        {"x": ["N", 8, 16, 64]}, g.op("Erf", [g.op("MatMul", [y, g.weights(256, 64)], "narrow")], "last")
-    )
+    y = g.Erf("second", g.MatMul("wide", g.Erf("first", "x"), g.weights(64, 256)))
+    return g.model({"x": ["N", 8, 16, 64]}, g.Erf("last", g.MatMul("narrow", y, g.weights(256, 64))))
 
 
 def kept_linear():
     g = Shaped()
-    return g.model({"x": ["N", 32]}, g.op("MatMul", ["x", g.weights(32, 32)], "linear"))
+    return g.model({"x": ["N", 32]}, g.MatMul("linear", "x", g.weights(32, 32)))
 
 
 #: Heading to the function that makes the model, the target and the patterns of nodes that stay in float.
@@ -175,7 +172,7 @@ CASES |= {
 def explained(heading):
     """The decisions of one case, a line for each, and how many nodes that multiply run in INT8."""
     form, target, kept = CASES[heading]
-    model = prepare(load_model(form())).graph_model
+    model = prepared_graph(form())
     placement = place(model, kept, target_named(target), float16=heading.endswith(" with FP16"))
     lines = [
         " | ".join((found.node, found.operator, "INT8" if found.quantized else "float", found.reason))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from tests.trtint8.onnx_models import prepared_graph
 from tests.trtint8.quantization.attention_models import FORMS, AttentionGraph, plain
-from trtint8.models.model import load_model, prepare
 from trtint8.quantization.attention import find_attentions, output_readers
 from trtint8.quantization.targets import AttentionLimits
 
@@ -15,7 +15,7 @@ LIMITS = AttentionLimits()
 
 
 def found(model):
-    return find_attentions(prepare(load_model(model)).graph_model)
+    return find_attentions(prepared_graph(model))
 
 
 @pytest.mark.parametrize("name", sorted(FORMS.keys() - {"returned_softmax"}))
@@ -42,13 +42,13 @@ class _ComputedShapes(AttentionGraph):
     """As PyTorch exports open lengths: it computes the shape that the heads are cut to."""
 
     def split(self, source, name, perm=(0, 2, 1, 3), heads=None):
-        linear = self.op("MatMul", [source, self.weights(self.width, self.width)], f"{name}_linear")
+        linear = self.MatMul(f"{name}_linear", source, self.weights(self.width, self.width))
         sizes = [
-            self.op("Shape", [source], f"{name}_sizes", end=2),
+            self.Shape(f"{name}_sizes", source, end=2),
             self.constant(np.array([heads or 2, self.head])),
         ]
-        cut = self.op("Reshape", [linear, self.op("Concat", sizes, f"{name}_shape", axis=0)], f"{name}_cut")
-        return self.op("Transpose", [cut], f"{name}_heads", perm=list(perm))
+        cut = self.Reshape(f"{name}_cut", linear, self.Concat(f"{name}_shape", *sizes, axis=0))
+        return self.Transpose(f"{name}_heads", cut, perm=list(perm))
 
 
 @pytest.mark.parametrize("head", [16, 8])
@@ -66,8 +66,8 @@ def test_a_softmax_that_others_read_is_not_fused():
 def test_keys_and_values_of_different_width_are_not_fused():
     g = AttentionGraph()
     values = g.values()
-    values = g.op("Concat", [values, values], "wide", axis=3)
-    model = g.model(g.inputs, g.op("Relu", [g.context(g.softmax(g.scores()), values)], "relu"))
+    values = g.Concat("wide", values, values, axis=3)
+    model = g.model(g.inputs, g.Relu("relu", g.context(g.softmax(g.scores()), values)))
     assert found(model) == []
 
 
@@ -78,13 +78,13 @@ def test_heads_that_no_kernel_has_are_no_attention(head, count):
 
 def test_a_classifier_is_no_attention():
     g = AttentionGraph()
-    scores = g.op("MatMul", ["x", g.weights(g.width, 8)], "linear")
-    assert found(g.model(g.inputs, g.op("MatMul", [g.softmax(scores), g.weights(8, 4)], "next"))) == []
+    scores = g.MatMul("linear", "x", g.weights(g.width, 8))
+    assert found(g.model(g.inputs, g.MatMul("next", g.softmax(scores), g.weights(8, 4)))) == []
 
 
 def test_a_softmax_along_another_axis_is_no_attention():
     g = AttentionGraph()
-    softmax = g.op("Softmax", [g.scores()], "softmax", axis=1)
+    softmax = g.Softmax("softmax", g.scores(), axis=1)
     assert found(g.finish(g.context(softmax))) == []
 
 
@@ -124,10 +124,10 @@ def test_limits_of_some_targets():
 def test_readers_of_the_output_leave_out_its_shape():
     g = AttentionGraph()
     context = g.context(g.softmax(g.scores()))
-    g.op("Shape", [context], "shape")
-    size = g.op("Cast", ["shape_out"], "size", to=1)
-    total = g.op("ReduceSum", [size], "total", keepdims=0)
-    model = g.model(g.inputs, g.op("Mul", [g.out(context), total], "times"))
+    g.Shape("shape", context)
+    size = g.Cast("size", "shape_out", to=1)
+    total = g.ReduceSum("total", size, keepdims=0)
+    model = g.model(g.inputs, g.Mul("times", g.out(context), total))
     (attention,) = found(model)
     assert [(node.name, index) for node, index in output_readers(attention)] == [("turn", 0)]
 
@@ -139,7 +139,7 @@ def test_a_long_chain_of_masks():
     nodes.append(helper.make_node("MatMul", ["s", "x"], ["o"]))
     x, y, o = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 16, 16]) for name in "xyo")
     model = helper.make_model(helper.make_graph(nodes, "g", [x, y], [o]), ir_version=8)
-    assert find_attentions(prepare(load_model(model)).graph_model) == []
+    assert find_attentions(prepared_graph(model)) == []
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,15 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import trtint8
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8 import onnx_models
-from tests.trtint8.onnx_models import Shaped, parsed
+from tests.trtint8.engines import build_rtx
+from tests.trtint8.onnx_models import Shaped, constants_of, normal, parsed, prepared_graph
 from tests.trtint8.quantization.float16.half_models import (
     FLOAT,
     HALF,
@@ -27,7 +29,7 @@ from tests.trtint8.quantization.float16.half_models import (
 from trtint8.cli.main import main
 from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import to_proto
-from trtint8.quantization.float16 import find_decisions, float32_nodes, signature, to_float16
+from trtint8.quantization.float16 import find_decisions, to_float16
 from trtint8.quantization.float16_magnitudes import round_scale
 
 
@@ -70,7 +72,7 @@ def test_initializers_that_are_listed_as_inputs_become_fp16():
     onnx.checker.check_model(converted, full_check=True)
     assert [value.name for value in converted.graph.input] == ["images"]
     plain = to_proto(to_float16(load_model(model).graph_model, float32_io=True, peaks=None, name="m")[0])
-    images = {"images": np.random.default_rng(0).standard_normal((4, 3, 16, 16), np.float32)}
+    images = {"images": normal(4, 3, 16, 16)}
     assert np.array_equal(run(converted, images), run(plain, images))
 
 
@@ -86,7 +88,7 @@ def test_inputs_and_outputs_stay_fp32_where_asked():
 
 def test_a_quantizer_and_its_dequantizer_have_the_same_scale_in_two_types():
     model, _ = convert(conv_relu_conv(), float32_io=True)
-    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    constants = constants_of(model)
     pairs = {node.op_type: node for node in model.graph.node if "images" in node.name}
     quantizer, dequantizer = (
         constants[pairs[kind].input[1]] for kind in ("QuantizeLinear", "DequantizeLinear")
@@ -101,9 +103,9 @@ def tiny_and_enormous():
 
     def layer(tensor, name, size):
         weights = size * random.uniform(-0.1, 0.1, (32, 32, 3, 3))
-        return g.op("Conv", [tensor, g.constant(weights.astype(np.float32))], name, pads=[1] * 4)
+        return g.Conv(name, tensor, g.constant(weights.astype(np.float32)), pads=[1] * 4)
 
-    tiny = g.op("Div", [layer("x", "first", 1), g.constant(np.float32(1e9))], "tiny")
+    tiny = g.Div("tiny", layer("x", "first", 1), g.constant(np.float32(1e9)))
     enormous = layer(tiny, "second", 1e17)
     return g.model({"x": [2, 32, 8, 8]}, layer(enormous, "third", 1e-8))
 
@@ -112,15 +114,12 @@ def tiny_and_enormous():
 def test_scales_of_pairs_in_fp32_are_not_rounded(target):
     source = tiny_and_enormous()
     x = np.random.default_rng(1).uniform(-1, 1, (2, 32, 8, 8)).astype(np.float32)
-    table = trtint8.calibrate(source, x, method="minmax", progress=False)
+    table = trtint8.calibrate(source, x, method="minmax")
     assert table.amax["tiny_out"] < 5e-9 and table.amax["second_out"] > 1e8
     exact = trtint8.quantize(source, table, target=target)
     options = {"float16": True, "float32_io": True, "keep_int8": ["*"]}
     half = trtint8.quantize(source, table, target=target, **options)
-    scales = [
-        {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-        for model in (exact, half)
-    ]
+    scales = [constants_of(model) for model in (exact, half)]
     for name in ("tiny_out_scale", "second_out_scale"):
         assert scales[0][name] == scales[1][name]
     wanted, got = run(exact, {"x": x}), run(half, {"x": x})
@@ -129,13 +128,13 @@ def test_scales_of_pairs_in_fp32_are_not_rounded(target):
 
 def test_tensors_that_share_a_scale_keep_it_where_one_of_their_pairs_is_fp16():
     g = Shaped()
-    tensor = g.op("Relu", ["x"], "first")
+    tensor = g.Relu("first", "x")
     for name in ("half", "full", "last"):
-        tensor = g.op("Relu", [g.qdq(tensor)], name)
+        tensor = g.Relu(name, g.qdq(tensor))
     source, peaks = g.model({"x": ["N", 8]}, tensor), {"full_out": 1e5, "last_out": 1e5}
     model, kept = convert(source, peaks=peaks, float32_io=True)
     assert list(kept) == ["full", "last"]
-    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    constants = constants_of(model)
     pairs = [node for node in model.graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
     scales = [constants[node.input[1]] for node in pairs]
     assert [scale.dtype for scale in scales] == [*[np.float16] * 3, *[np.float32] * 3]
@@ -145,20 +144,20 @@ def test_tensors_that_share_a_scale_keep_it_where_one_of_their_pairs_is_fp16():
 def test_a_pair_whose_scale_is_beyond_fp16_is_in_fp32_between_inputs_and_outputs_in_fp16():
     g = Shaped(quantized=False)
     scale, zero_point = g.constant(np.float32(1e5)), g.constant(np.int8(0))
-    quantized = g.op("QuantizeLinear", ["x", scale, zero_point], "quantize")
-    source = g.model({"x": [1, 3]}, g.op("DequantizeLinear", [quantized, scale, zero_point], "dequantize"))
+    quantized = g.QuantizeLinear("quantize", "x", scale, zero_point)
+    source = g.model({"x": [1, 3]}, g.DequantizeLinear("dequantize", quantized, scale, zero_point))
     model, _ = convert(source)
     assert operators(model) == ["Cast", "QuantizeLinear", "DequantizeLinear", "Cast"]
     y = run(model, {"x": np.array([[0, 40000, -60000]], np.float16)})
-    np.testing.assert_array_equal(y, np.array([[0, 0, -np.inf]], np.float16))
+    assert_array_equal(y, np.array([[0, 0, -np.inf]], np.float16))
 
 
 def test_readers_in_fp32_get_a_dequantizer_of_their_own():
     g = Shaped()
-    pair = g.qdq(g.op("Relu", ["x"], "relu"))
-    first = g.op("Conv", [pair, g.qdq(g.weights(8, 8, 1, 1), 0, 8)], "half")
-    second = g.op("Conv", [pair, g.qdq(g.weights(8, 8, 1, 1), 0, 8)], "full")
-    model = g.model({"x": ["N", 8, 4, 4]}, g.op("Add", [first, second], "add"))
+    pair = g.qdq(g.Relu("relu", "x"))
+    first = g.Conv("half", pair, g.qdq(g.weights(8, 8, 1, 1), 0, 8))
+    second = g.Conv("full", pair, g.qdq(g.weights(8, 8, 1, 1), 0, 8))
+    model = g.model({"x": ["N", 8, 4, 4]}, g.Add("add", first, second))
     converted, kept = convert(model, peaks={"full_out": 1e5})
     assert list(kept) == ["full", "add"]
     readers = {node.name: node for node in converted.graph.node}
@@ -186,9 +185,9 @@ def test_inputs_that_onnx_wants_in_fp32_stay_so():
 
 def test_casts_follow_and_positions_stay_exact():
     g = Shaped(quantized=False)
-    whole = g.op("Cast", ["x"], "to_int", to=TensorProto.INT64)
-    back = g.op("Cast", [whole], "to_float", to=FLOAT)
-    model, kept = convert(g.model({"x": ["N", 8]}, g.op("Add", [back, "x"], "add")))
+    whole = g.Cast("to_int", "x", to=TensorProto.INT64)
+    back = g.Cast("to_float", whole, to=FLOAT)
+    model, kept = convert(g.model({"x": ["N", 8]}, g.Add("add", back, "x")))
     assert list(kept) == ["to_int", "to_float"]
     values = np.array([[2049.0, 1, 2, 3, 4, 5, 6, 7]], np.float32)
     # 2049 is no FP16 number: it becomes 2048 on the way in.
@@ -217,7 +216,7 @@ def test_what_makes_and_reads_sequences_stays_in_fp32():
     proto, kept = convert(parsed("float[2, 3] x", "float[4, 3] y", body))
     assert list(kept) == ["make", "read"]
     x = np.arange(-3, 3, dtype=np.float16).reshape(2, 3)
-    np.testing.assert_array_equal(run(proto, {"x": x}), np.concatenate([np.maximum(x, 0)] * 2))
+    assert_array_equal(run(proto, {"x": x}), np.concatenate([np.maximum(x, 0)] * 2))
 
 
 def test_operators_that_onnx_does_not_define_stay_in_fp32():
@@ -231,8 +230,8 @@ def test_operators_that_onnx_does_not_define_stay_in_fp32():
 
 def test_fp16_that_stands_in_the_model_is_left_alone():
     g = Shaped(quantized=False)
-    half = g.op("Neg", [g.op("Cast", ["x"], "down", to=HALF)], "neg")
-    source = load_model(g.model({"x": ["N", 8]}, g.op("Cast", [half], "up", to=FLOAT)))
+    half = g.Neg("neg", g.Cast("down", "x", to=HALF))
+    source = load_model(g.model({"x": ["N", 8]}, g.Cast("up", half, to=FLOAT)))
     graph_model, kept = to_float16(source.graph_model, float32_io=True, peaks=None, name="model")
     model = to_proto(graph_model)
     assert list(kept) == ["up"]
@@ -245,19 +244,19 @@ def test_fp16_that_stands_in_the_model_is_left_alone():
 def small_and_even(unit):
     """Two convolutions with a normalization between them, which makes the unit of the input irrelevant."""
     g = Shaped(quantized=False)
-    x = g.op("Relu", [g.op("Conv", ["x", g.weights(8, 4, 7)], "first", pads=[3, 3])], "relu")
+    x = g.Relu("relu", g.Conv("first", "x", g.weights(8, 4, 7), pads=[3, 3]))
     ones, zeros = (g.constant(np.full(8, value, np.float32)) for value in (1, 0))
-    x = g.op("InstanceNormalization", [x, ones, zeros], "even", epsilon=1e-30)
+    x = g.InstanceNormalization("even", x, ones, zeros, epsilon=1e-30)
     random = np.random.default_rng(1)
     samples = [random.normal(size=(8, 4, 64)).astype(np.float32) * np.float32(unit) for _ in range(2)]
-    return g.model({"x": ["N", 4, 64]}, g.op("Conv", [x, g.weights(8, 8, 7)], "second", pads=[3, 3])), samples
+    return g.model({"x": ["N", 4, 64]}, g.Conv("second", x, g.weights(8, 8, 7), pads=[3, 3])), samples
 
 
 @pytest.mark.parametrize("target", ["rtx", "tensorrt-11"])
 @pytest.mark.parametrize("unit", [1e-3, 1e-6, 1e-12])
 def test_values_that_are_small_throughout_lose_nothing(unit, target):
     source, (samples, others) = small_and_even(unit)
-    table = trtint8.calibrate(source, samples, method="minmax", progress=False)
+    table = trtint8.calibrate(source, samples, method="minmax")
     exact = trtint8.quantize(source, table, target=target)
     half = trtint8.quantize(source, table, target=target, float16=True, float32_io=True, keep_int8=["*"])
     found, wanted_type = types(half), HALF if unit == 1e-3 else FLOAT
@@ -292,23 +291,6 @@ def test_quantize_writes_fp16(tmp_path, capsys):
     assert "--float16" in capsys.readouterr().err
 
 
-def test_tensorrt_for_rtx_builds_it_with_int8_and_fp16(tmp_path):
-    """A product that is kept in float runs in FP16, the convolutions in INT8."""
-    pytest.importorskip("tensorrt_rtx")
-    g = Shaped(quantized=False)
-    x = g.op("Conv", ["images", g.weights(16, 3, 3, 3)], "conv", pads=[1] * 4)
-    x = g.op("Flatten", [g.op("GlobalAveragePool", [g.op("Relu", [x], "relu")], "pool")], "flat")
-    model = g.model({"images": [4, 3, 16, 16]}, g.op("MatMul", [x, g.weights(16, 10)], "head"))
-    built = built_for_rtx(model, {"images": 2.0, "relu_out": 1.0}, tmp_path, keep_float=["head"])
-    assert built.info.quantized_nodes == ("conv",)
-    assert built.info.layers.weighted_summary(["conv", "head"]) == {"INT8": ["conv"], "FP16": ["head"]}
-    assert [(spec.name, spec.dtype) for spec in (*built.info.inputs, *built.info.outputs)] == [
-        ("images", "float32"),
-        ("head_out", "float32"),
-    ]
-    assert types(onnx.load(tmp_path / "m.qdq.onnx"))["flat_out"] == HALF
-
-
 def test_names_that_the_model_has_are_not_given_again():
     """As of models that were converted before: here every name that a conversion would give first."""
     g = Shaped(quantized=False)
@@ -329,7 +311,7 @@ def test_names_that_the_model_has_are_not_given_again():
     names = [node.name for node in model.graph.node]
     assert len(set(names)) == len(names)
     x = np.linspace(-2, 2, 8, dtype=np.float32)[None]
-    np.testing.assert_allclose(run(model, {"x": x}), -np.exp(0.5 * x + 3), rtol=0.01)
+    assert_allclose(run(model, {"x": x}), -np.exp(0.5 * x + 3), rtol=0.01)
 
 
 def test_sums_of_squares_stay_in_fp32_between_casts():
@@ -362,16 +344,16 @@ def test_what_leaves_the_range_of_fp16_stays_in_fp32(operator, attributes):
 def test_a_mask_beyond_fp16_stays_in_fp32_wherever_it_is_moved(move):
     """FP16 would make minus infinity of it, and a row of those no number."""
     g = Shaped(quantized=False)
-    seen = g.op("Greater", ["x", g.constant(np.float32(0))], "seen")
-    mask = g.op("Where", [seen, g.constant(np.float32(0)), g.constant(np.float32(-3.4e38))], "mask")
+    seen = g.Greater("seen", "x", g.constant(np.float32(0)))
+    mask = g.Where("mask", seen, g.constant(np.float32(0)), g.constant(np.float32(-3.4e38)))
     sizes = {"Tile": [[1, 1]], "Expand": [[2, 8]], "Split": [[8]]}.get(move, [])
     attributes = {"axis": 1} if move == "Split" else {}
     others = [g.constant(np.array(one)) for one in sizes]
     inputs = [seen, mask, g.constant(np.float32(0))] if move == "Where" else [mask, *others]
     mask = g.op(move, inputs, "move", **attributes)
-    scores = g.op("Add", [g.op("MatMul", ["x", g.weights(8, 8)], "scores"), mask], "add")
-    softmax = g.op("Softmax", [scores], "softmax", axis=-1)
-    model = g.model({"x": [2, 8]}, g.op("MatMul", [softmax, g.weights(8, 8)], "layer"))
+    scores = g.Add("add", g.MatMul("scores", "x", g.weights(8, 8)), mask)
+    softmax = g.Softmax("softmax", scores, axis=-1)
+    model = g.model({"x": [2, 8]}, g.MatMul("layer", softmax, g.weights(8, 8)))
     assert {"mask", "move", "add", "softmax"} <= set(convert(model)[1])
 
 
@@ -454,32 +436,12 @@ def test_a_mask_that_a_where_chooses_is_added_in_fp32_if_fp16_has_no_such_number
 def hidden_by(low):
     """Scores to which a Where and an Expand add ``low`` or nothing."""
     g = Shaped()
-    seen = g.op("Cast", ["mask"], "seen", to=9)
-    chosen = g.op("Where", [seen, g.constant(np.float32(0)), g.constant(np.float32(low))], "chosen")
-    mask = g.op("Expand", [chosen, g.constant(np.array([2, 8]))], "expand")
-    scores = g.op("MatMul", ["x", g.weights(8, 8)], "scores")
-    softmax = g.op("Softmax", [g.op("Add", [scores, mask], "mask_add")], "softmax", axis=-1)
+    seen = g.Cast("seen", "mask", to=9)
+    chosen = g.Where("chosen", seen, g.constant(np.float32(0)), g.constant(np.float32(low)))
+    mask = g.Expand("expand", chosen, g.constant(np.array([2, 8])))
+    scores = g.MatMul("scores", "x", g.weights(8, 8))
+    softmax = g.Softmax("softmax", g.Add("mask_add", scores, mask), axis=-1)
     return g.model({"x": [2, 8], "mask": [1, 8]}, softmax)
-
-
-def test_the_rules_need_no_ranges():
-    prepared = prepare(load_model(network(("Exp", [], {}), ("Relu", [], {}))))
-    assert list(float32_nodes(prepared.graph_model, None, {})) == ["exp0"]
-
-
-def test_what_a_schema_says_about_types():
-    resize = ("Resize", [np.zeros(0, np.float32), np.array([1, 2], np.float32)], {"mode": "nearest"})
-    model = load_model(network(resize)).graph_model
-    found = signature(model.graph[0], model)
-    assert (found.inputs, found.outputs) == ((True, True, False), (True,))
-    assert found.known and found.has_half_form
-
-
-def test_an_operator_that_onnx_does_not_define():
-    model = ir.from_proto(parsed("float[N, 8] x", "float[] y", "[own] y = own.Relu (x)", domains=["own"]))
-    found = signature(model.graph[0], model)
-    assert (found.inputs, found.outputs, found.known) == ((False,), (False,), False)
-    assert list(float32_nodes(model, None, {})) == ["own"]
 
 
 TURNS = (("projection_out", "turn"), ("turn", "turned"))
@@ -489,7 +451,7 @@ def recurrent(operator, *, lengths):
     """A projection in INT8 or FP16, and a recurrent operator whose sequences have lengths of their own."""
     gates = {"GRU": 3, "LSTM": 4, "RNN": 1}[operator]
     g = Shaped(quantized=False)
-    x = g.op("MatMul", ["x", g.weights(8, 8)], "projection")
+    x = g.MatMul("projection", "x", g.weights(8, 8))
     kernels = [g.weights(1, gates * 8, 8), g.weights(1, gates * 8, 8), g.weights(1, 2 * gates * 8)]
     inputs = [x, *kernels, *(["lengths"] if lengths else [])]
     model = g.model({"x": [5, 2, 8]}, g.op(operator, inputs, "steps", hidden_size=8))
@@ -542,31 +504,31 @@ NAMED_TYPES = {
 def test_a_type_that_a_node_names_is_the_one_that_it_gives_out(operator, opset):
     constants, attributes = NAMED_TYPES[operator]
     g = Shaped(quantized=False)
-    layer = g.op("Softmax", [g.op("MatMul", ["x", g.constant(weights(8, 8))], "layer")], "soft")
+    layer = g.Softmax("soft", g.MatMul("layer", "x", g.constant(weights(8, 8))))
     # Computed, so that nothing folds the node away.
-    size = g.op("Squeeze", [g.op("Shape", [layer], "shape", start=1), g.constant(np.array([0]))], "size")
+    size = g.Squeeze("size", g.Shape("shape", layer, start=1), g.constant(np.array([0])))
     inputs = [g.constant(np.asarray(value)) for value in constants]
     if operator.endswith("Window"):
         inputs = [size]
     elif operator == "MelWeightMatrix":
-        lowest = g.op("ReduceMin", [layer], "lowest", keepdims=0)
-        inputs += [lowest, g.op("Add", [lowest, g.constant(np.float32(3000))], "highest")]
+        lowest = g.ReduceMin("lowest", layer, keepdims=0)
+        inputs += [lowest, g.Add("highest", lowest, g.constant(np.float32(3000)))]
     elif operator == "ConstantOfShape":
-        inputs = [g.op("Shape", [layer], "sizes")]
+        inputs = [g.Shape("sizes", layer)]
     elif not operator.endswith(("Normal", "Uniform")):
         inputs = [layer]
     made = g.op(operator, inputs, "made", **attributes)
     if operator == "MelWeightMatrix":
-        made = g.op("ReduceMax", [made], "most", keepdims=0)
+        made = g.ReduceMax("most", made, keepdims=0)
     elif operator.endswith("Window"):
-        made = g.op("Reshape", [made, g.constant(np.array([8]))], "row")
-    source = g.model({"x": [2, 8]}, g.op("Add", [layer, made], "sum"))
+        made = g.Reshape("row", made, g.constant(np.array([8])))
+    source = g.model({"x": [2, 8]}, g.Add("sum", layer, made))
     source.opset_import[0].version = opset
-    x = np.random.default_rng(0).standard_normal((2, 8)).astype(np.float32)
+    x = normal(2, 8)
     wanted = run(source, {"x": x}) if operator != "Bernoulli" else None
     found = run(convert(source, float32_io=True)[0], {"x": x})
     if wanted is not None:
-        np.testing.assert_allclose(found, wanted, atol=2e-3)
+        assert_allclose(found, wanted, atol=2e-3)
 
 
 def kept(*steps):
@@ -689,13 +651,13 @@ def flat_peaks():
     kernel = np.exp(-(np.mgrid[-2:3, -2:3] ** 2).sum(0) / 2).astype(np.float32)
     first = np.zeros((4, 1, 3, 3), np.float32)
     first[:, 0, 1, 1] = 1
-    body = g.op("Relu", [g.op("Conv", ["x", g.constant(first)], "body", pads=[1] * 4)], "relu")
+    body = g.Relu("relu", g.Conv("body", "x", g.constant(first), pads=[1] * 4))
     head = [g.constant(np.full((1, 4, 1, 1), 1.2, np.float32)), g.constant(np.array([-1], np.float32))]
-    heat = g.op("Sigmoid", [g.op("Conv", [body, *head], "head")], "sigmoid")
-    blurred = g.op("Conv", [heat, g.constant((kernel / kernel.sum())[None, None])], "blur", pads=[2] * 4)
-    largest = g.op("MaxPool", [blurred], "largest", kernel_shape=[9, 9], pads=[4] * 4)
-    equal = g.op("Cast", [g.op("Equal", [blurred, largest], "equal")], "is_peak", to=FLOAT)
-    model = g.model({"x": [1, 1, 64, 64]}, g.op("Mul", [largest, equal], "peaks"))
+    heat = g.Sigmoid("sigmoid", g.Conv("head", body, *head))
+    blurred = g.Conv("blur", heat, g.constant((kernel / kernel.sum())[None, None]), pads=[2] * 4)
+    largest = g.MaxPool("largest", blurred, kernel_shape=[9, 9], pads=[4] * 4)
+    equal = g.Cast("is_peak", g.Equal("equal", blurred, largest), to=FLOAT)
+    model = g.model({"x": [1, 1, 64, 64]}, g.Mul("peaks", largest, equal))
     random, (rows, columns) = np.random.default_rng(3), np.mgrid[:64, :64]
     offsets = random.uniform(-0.5, 0.5, (8, 2))
     maps = [np.exp(-((rows - 32 - a) ** 2 + (columns - 32 - b) ** 2) / 392)[None, None] for a, b in offsets]
@@ -704,7 +666,7 @@ def flat_peaks():
 
 def test_fp16_finds_as_many_peaks():
     model, maps = flat_peaks()
-    table = trtint8.calibrate(model, [{"x": one} for one in maps], method="minmax", progress=False)
+    table = trtint8.calibrate(model, [{"x": one} for one in maps], method="minmax")
     half = trtint8.quantize(model, table, keep_float=["*"], float16=True, float32_io=True)
     assert types(half)["body_out"] == HALF
     found = [
@@ -719,7 +681,7 @@ def test_an_output_that_is_compared_stays_float32():
     model.graph.output.extend(
         helper.make_tensor_value_info(f"{name}_out", FLOAT, None) for name in ("blur", "largest")
     )
-    table = trtint8.calibrate(model, [{"x": one} for one in maps], method="minmax", progress=False)
+    table = trtint8.calibrate(model, [{"x": one} for one in maps], method="minmax")
     with pytest.warns(UserWarning, match=r"'blur_out'.*'largest_out'"):
         half = trtint8.quantize(model, table, keep_float=["*"], float16=True)
     assert {one.name: one.type.tensor_type.elem_type for one in half.graph.output} == {
@@ -729,10 +691,10 @@ def test_an_output_that_is_compared_stays_float32():
 
 def test_thousands_of_decisions_in_a_row_are_found():
     g = Shaped(quantized=False)
-    y = g.op("MatMul", ["x", g.weights(8, 8)], "layer")
+    y = g.MatMul("layer", "x", g.weights(8, 8))
     for number in range(4000):
-        y = g.op("Floor", [y], f"floor{number}")
-    found = find_decisions(prepare(load_model(g.model({"x": [2, 8]}, y))).graph_model)
+        y = g.Floor(f"floor{number}", y)
+    found = find_decisions(prepared_graph(g.model({"x": [2, 8]}, y)))
     assert len(found.nodes) == 4000
 
 
@@ -750,7 +712,5 @@ def test_products_of_one_quantized_tensor_have_one_type(copies, rtx, tmp_path):
     )  # fmt: skip
     _, kept = convert(model)
     assert {"offsets", "scores"} <= kept.keys()
-    result = trtint8.build_int8_engine(
-        model, None, tmp_path / "m.engine", target="rtx", fp16=True, progress=False
-    )
+    result = build_rtx(None, tmp_path / "m.engine", model=model, fp16=True)
     assert result.info.int8_layers == (2, 2)

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 import trtint8
 from calibrators.tables.table import CalibrationTable
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Shaped, normal, prepared_graph
 from tests.trtint8.quantization.float16.half_models import HALF, network, run, types, weights
-from trtint8.models.model import load_model, prepare
+from trtint8.models.model import load_model
 from trtint8.quantization.float16_magnitudes import (
     Magnitudes,
     loses_little,
@@ -22,14 +22,14 @@ from trtint8.quantization.float16_magnitudes import (
 def bound_of(*steps, shape=(4, 8), peaks=None):
     """The bound of a chain's output, and the largest magnitude of it for inputs of 3 and -3."""
     model = network(*steps, shape=shape)
-    prepared = prepare(load_model(model)).graph_model
+    prepared = prepared_graph(model)
     name = model.graph.output[0].name
     found = Magnitudes.of(prepared, peaks or {"x": 3.0})
     x = np.random.default_rng(0).choice([-3.0, 3.0], shape).astype(np.float32)
     return found.bounds.get(name), float(np.abs(run(model, {"x": x})).max())
 
 
-CONV = np.random.default_rng(2).standard_normal((6, 4, 3, 3)).astype(np.float32)
+CONV = normal(6, 4, 3, 3, seed=2)
 KERNEL = {"shape": (1, 4, 5, 5)}
 
 
@@ -76,7 +76,7 @@ def test_some_bounds():
 
 def test_what_was_seen_goes_before_what_is_bounded():
     found = Magnitudes.of(
-        prepare(load_model(network(("MatMul", [weights(8, 8)], {}), ("Relu", [], {})))).graph_model,
+        prepared_graph(network(("MatMul", [weights(8, 8)], {}), ("Relu", [], {}))),
         {"x": 1e9, "matmul0_out": 2.0},
     )
     assert found.seen["matmul0_out"] == 2 and found.bounds == {"relu1_out": 2.0}
@@ -85,7 +85,7 @@ def test_what_was_seen_goes_before_what_is_bounded():
 
 def test_pairs_fix_what_is_behind_them():
     g = Shaped()
-    y = g.op("MatMul", [g.qdq("x"), g.qdq(g.constant(np.full((8, 8), 0.1, np.float32)))], "product")
+    y = g.MatMul("product", g.qdq("x"), g.qdq(g.constant(np.full((8, 8), 0.1, np.float32))))
     found = Magnitudes.of(load_model(g.model({"x": [2, 8]}, y)).graph_model, {})
     # 128 steps of 0.02, times eight weights of 0.1, each of which rounding may have moved by half a step.
     assert found.bounds["product_out"] == pytest.approx(2.56 * 8 * 0.11)
@@ -94,17 +94,17 @@ def test_pairs_fix_what_is_behind_them():
 def large(factor):
     """Two layers, the first of which is followed by an addition that its table says nothing of."""
     g = Shaped(quantized=False)
-    first = g.op("MatMul", ["x", g.constant(np.full((8, 8), factor, np.float32))], "first")
-    added = g.op("Add", [first, "x"], "added")
-    normalized = g.op("Div", [added, g.constant(np.float32(factor * 10))], "scaled")
-    return g.model({"x": [2, 8]}, g.op("MatMul", [normalized, g.weights(8, 8)], "second"))
+    first = g.MatMul("first", "x", g.constant(np.full((8, 8), factor, np.float32)))
+    added = g.Add("added", first, "x")
+    normalized = g.Div("scaled", added, g.constant(np.float32(factor * 10)))
+    return g.model({"x": [2, 8]}, g.MatMul("second", normalized, g.weights(8, 8)))
 
 
 @pytest.mark.parametrize(("factor", "half"), [(0.5, True), (10000.0, False)])
 def test_a_table_of_placed_tensors_gives_fp16_only_what_cannot_overflow(factor, half, recwarn):
     model, x = large(factor), np.random.default_rng(1).uniform(-1, 1, (4, 2, 8)).astype(np.float32)
     feeds = [{"x": one} for one in x]
-    table = trtint8.calibrate(model, feeds, method="minmax", tensors="placed", progress=False)
+    table = trtint8.calibrate(model, feeds, method="minmax", tensors="placed")
     assert "first_out" not in table.amax
     made = trtint8.quantize(model, table, float16=True, float32_io=True, target="tensorrt-11")
     assert (types(made)["first_out"] == HALF) is half
@@ -164,8 +164,8 @@ def pair(scale):
     """A QuantizeLinear and its DequantizeLinear."""
     g = Shaped(quantized=False)
     scale, zero_point = g.constant(np.float32(scale)), g.constant(np.zeros(np.shape(scale), np.int8))
-    quantized = g.op("QuantizeLinear", ["x", scale, zero_point], "quantize", axis=0)
-    tensor = g.op("DequantizeLinear", [quantized, scale, zero_point], "dequantize", axis=0)
+    quantized = g.QuantizeLinear("quantize", "x", scale, zero_point, axis=0)
+    tensor = g.DequantizeLinear("dequantize", quantized, scale, zero_point, axis=0)
     return load_model(g.model({"x": [3, 2]}, tensor)).graph_model
 
 
@@ -192,7 +192,7 @@ def test_scales_that_fit(scale, fits):
 
 def test_scales_that_are_computed_fit():
     g = Shaped(quantized=False)
-    scale, zero_point = g.op("Abs", ["s"], "scale"), g.constant(np.int8(0))
-    tensor = g.op("QuantizeLinear", ["x", scale, zero_point], "quantize")
-    model = g.model({"x": [3], "s": []}, g.op("DequantizeLinear", [tensor, scale, zero_point], "dequantize"))
+    scale, zero_point = g.Abs("scale", "s"), g.constant(np.int8(0))
+    tensor = g.QuantizeLinear("quantize", "x", scale, zero_point)
+    model = g.model({"x": [3], "s": []}, g.DequantizeLinear("dequantize", tensor, scale, zero_point))
     assert scale_fits(load_model(model).graph_model.graph[1])

@@ -22,24 +22,6 @@ def zeros(*shape):
     return np.zeros(shape, np.float32)
 
 
-@pytest.mark.parametrize(
-    ("operator", "shape", "attributes", "axis"),
-    [
-        ("Conv", (8, 4, 3, 3), {}, 0),
-        ("Conv", (8, 2, 3, 3), {"group": 2}, 0),
-        ("ConvTranspose", (4, 8, 3, 3), {}, 1),
-        ("ConvTranspose", (4, 8, 3, 3), {"group": 2}, None),
-        ("Gemm", (4, 8), {}, 1),
-        ("Gemm", (8, 4), {"transB": 1}, 0),
-        ("MatMul", (4, 8), {}, 1),
-        ("MatMul", (2, 4, 8), {}, None),
-    ],
-)
-def test_channels_of_weights(operator, shape, attributes, axis):
-    node = node_of(operator, zeros(*shape), **attributes)
-    assert weight_axis(node, node.inputs[1]) == axis
-
-
 @pytest.mark.parametrize("operator", ["Gemm", "MatMul"])
 def test_a_constant_first_operand_has_one_scale(operator):
     node = node_of(operator, zeros(4, 8))

@@ -1,34 +1,33 @@
 """Operators that once had no row, through the public calls."""
 
-import numpy as np
 import pytest
 
 import trtint8
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Shaped, normal
 from tests.trtint8.quantization.float16.half_models import FLOAT, HALF, types
 
-IMAGES = np.random.default_rng(0).standard_normal((8, 4, 8, 8)).astype(np.float32)
+IMAGES = normal(8, 4, 8, 8)
 
 
 def network(between):
     """Two convolutions, and what stands between them."""
     g = Shaped(quantized=False)
-    x = g.op("Relu", [g.op("Conv", ["x", g.weights(16, 4, 3, 3)], "first", pads=[1] * 4)], "relu")
-    return g.model({"x": ["N", 4, 8, 8]}, g.op("Conv", [between(g, x), g.weights(16, 16, 1, 1)], "last"))
+    x = g.Relu("relu", g.Conv("first", "x", g.weights(16, 4, 3, 3), pads=[1] * 4))
+    return g.model({"x": ["N", 4, 8, 8]}, g.Conv("last", between(g, x), g.weights(16, 16, 1, 1)))
 
 
 def grid_sample(g, x):
-    flow = g.op("Tanh", [g.op("Conv", ["x", g.weights(2, 4, 1, 1)], "flow")], "tanh")
-    return g.op("GridSample", [x, g.op("Transpose", [flow], "grid", perm=[0, 2, 3, 1])], "between")
+    flow = g.Tanh("tanh", g.Conv("flow", "x", g.weights(2, 4, 1, 1)))
+    return g.GridSample("between", x, g.Transpose("grid", flow, perm=[0, 2, 3, 1]))
 
 
 def lrn(g, x):
-    return g.op("LRN", [x], "between", size=5)
+    return g.LRN("between", x, size=5)
 
 
 def quantized(model, **options):
-    table = trtint8.calibrate(model, IMAGES, tensors="all", progress=False)
-    return trtint8.quantize(model, table, target="tensorrt-10", progress=False, **options)
+    table = trtint8.calibrate(model, IMAGES, tensors="all")
+    return trtint8.quantize(model, table, target="tensorrt-10", **options)
 
 
 @pytest.mark.parametrize("between", [grid_sample, lrn])
@@ -46,7 +45,7 @@ def test_layers_around_it_are_quantized_and_their_results_kept(between):
     made = quantized(model)
     read = [node.input[0] for node in made.graph.node if node.op_type == "DequantizeLinear"]
     assert len(read) > 3
-    (result,) = trtint8.validate(made, IMAGES, reference=model, progress=False).outputs
+    (result,) = trtint8.validate(made, IMAGES, reference=model).outputs
     assert result.sqnr_db > 20
 
 
@@ -55,6 +54,6 @@ def test_ranges_do_not_depend_on_the_batch_that_the_model_declares(between):
     fixed = network(between)
     for value in fixed.graph.input:
         value.type.tensor_type.shape.dim[0].dim_value = 4
-    tables = (trtint8.calibrate(model, IMAGES, progress=False) for model in (network(between), fixed))
+    tables = (trtint8.calibrate(model, IMAGES) for model in (network(between), fixed))
     first, second = (table.amax for table in tables)
     assert first == pytest.approx(second, rel=1e-5)

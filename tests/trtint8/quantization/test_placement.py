@@ -6,9 +6,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from calibrators.errors import ModelError
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Shaped, normal, parsed, prepared_graph
 from tests.trtint8.quantization.attention_models import FORMS, plain
-from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import Edge, obstacle, place, placed_tensors
 from trtint8.quantization.targets import TARGETS, target_named
 
@@ -16,11 +15,11 @@ IMAGES = {"x": ["N", 4, 8, 8]}
 
 
 def placed(model, **options):
-    return place(prepare(load_model(model)).graph_model, **options)
+    return place(prepared_graph(model), **options)
 
 
 def conv(g, source, name, channels=4):
-    return g.op("Conv", [source, g.weights(4, channels, 3, 3)], name, pads=[1] * 4)
+    return g.Conv(name, source, g.weights(4, channels, 3, 3), pads=[1] * 4)
 
 
 def edges_of(placement, node):
@@ -35,11 +34,13 @@ def groups(placement):
     ("operator", "shape", "attributes", "inputs", "axis"),
     [
         ("Conv", (5, 4, 3, 3), {}, IMAGES, 0),
+        ("Conv", (8, 2, 3, 3), {"group": 2}, IMAGES, 0),
         ("ConvTranspose", (4, 5, 3, 3), {}, IMAGES, 1),
         ("ConvTranspose", (4, 2, 3, 3), {"group": 2}, IMAGES, None),
         ("Gemm", (4, 5), {"transB": 0}, {"x": ["N", 4]}, 1),
         ("Gemm", (5, 4), {"transB": 1}, {"x": ["N", 4]}, 0),
         ("MatMul", (4, 5), {}, {"x": ["N", 4]}, 1),
+        ("MatMul", (2, 4, 8), {}, {"x": [2, 3, 4]}, None),
     ],
 )
 def test_weighted_operators(operator, shape, attributes, inputs, axis):
@@ -56,20 +57,20 @@ def test_weighted_operators(operator, shape, attributes, inputs, axis):
 
 def test_matmul_of_two_activations_has_a_scale_each():
     g = Shaped()
-    placement = placed(g.model({"x": ["N", 4, 8], "z": ["N", 8, 4]}, g.op("MatMul", ["x", "z"], "op")))
+    placement = placed(g.model({"x": ["N", 4, 8], "z": ["N", 8, 4]}, g.MatMul("op", "x", "z")))
     assert placement.activations == (Edge("op", 0, "x"), Edge("op", 1, "z"))
     assert (placement.weights, placement.shared) == ((), ())
 
 
 def test_no_pair_between_conv_and_relu():
     g = Shaped()
-    y = conv(g, g.op("Relu", [conv(g, "x", "a")], "relu"), "b")
+    y = conv(g, g.Relu("relu", conv(g, "x", "a")), "b")
     assert placed(g.model(IMAGES, y)).activations == (Edge("a", 0, "x"), Edge("b", 0, "relu_out"))
 
 
 def test_residual_add_of_a_conv_and_a_skip():
     g = Shaped()
-    placement = placed(g.model(IMAGES, g.op("Add", [conv(g, "x", "a"), "x"], "add")))
+    placement = placed(g.model(IMAGES, g.Add("add", conv(g, "x", "a"), "x")))
     assert edges_of(placement, "add") == [Edge("add", 1, "x")]
     assert [(d.node, d.quantized) for d in placement.decisions] == [("a", True), ("add", True)]
 
@@ -77,13 +78,13 @@ def test_residual_add_of_a_conv_and_a_skip():
 def test_residual_add_of_two_convs_quantizes_the_earlier_ones_output():
     g = Shaped()
     first, second = conv(g, "x", "a"), conv(g, "x", "b")
-    placement = placed(g.model(IMAGES, g.op("Add", [second, first], "add")))
+    placement = placed(g.model(IMAGES, g.Add("add", second, first)))
     assert edges_of(placement, "add") == [Edge("add", 1, "a_out")]
 
 
 def test_residual_add_that_broadcasts_gets_no_pair():
     g = Shaped()
-    model = g.model(IMAGES | {"z": ["N", 4, 1, 1]}, g.op("Add", [conv(g, "x", "a"), "z"], "add"))
+    model = g.model(IMAGES | {"z": ["N", 4, 1, 1]}, g.Add("add", conv(g, "x", "a"), "z"))
     placement = placed(model)
     assert edges_of(placement, "add") == []
     assert [decision.node for decision in placement.decisions] == ["a"]
@@ -92,10 +93,10 @@ def test_residual_add_that_broadcasts_gets_no_pair():
 @pytest.mark.parametrize("float_reader", [False, True])
 def test_concat_shares_one_scale_when_all_readers_are_quantized(float_reader):
     g = Shaped()
-    joined = g.op("Concat", [conv(g, "x", "a"), g.op("Relu", ["x"], "relu")], "concat", axis=1)
+    joined = g.Concat("concat", conv(g, "x", "a"), g.Relu("relu", "x"), axis=1)
     y = conv(g, joined, "b", channels=8)
     if float_reader:
-        y = g.op("Add", [y, g.op("ReduceMean", [joined], "mean")], "add")
+        y = g.Add("add", y, g.ReduceMean("mean", joined))
     placement = placed(g.model(IMAGES, y))
     if float_reader:
         assert edges_of(placement, "concat") == [] and placement.shared == ()
@@ -108,25 +109,25 @@ def chain(between, quantized_source=True):
     g = Shaped()
     moved = between(g, "x")
     y = conv(g, moved, "b")
-    side = conv(g, "x", "a") if quantized_source else g.op("Relu", ["x"], "a")
+    side = conv(g, "x", "a") if quantized_source else g.Relu("a", "x")
     model = g.model(IMAGES, y)
     model.graph.output.append(onnx.helper.make_tensor_value_info(side, 1, [None] * 4))
     return placed(model)
 
 
 def pool(g, x):
-    return g.op("MaxPool", [x], "pool", kernel_shape=[2, 2])
+    return g.MaxPool("pool", x, kernel_shape=[2, 2])
 
 
 def pool_and_slice(g, x):
     limits = [g.constant(np.array([value])) for value in (0, 4, 2)]
-    return g.op("Slice", [pool(g, x), *limits], "slice")
+    return g.Slice("slice", pool(g, x), *limits)
 
 
 def pad(value):
     def build(g, x):
         pads, constant = g.constant(np.array([0, 0, 1, 1] * 2)), g.constant(np.float32(value))
-        return g.op("Pad", [x, pads, constant], "pad")
+        return g.Pad("pad", x, pads, constant)
 
     return build
 
@@ -188,33 +189,25 @@ def test_keep_float_without_a_match_is_named():
         placed(three_convs(), keep_float=["head", "tail_*"])
 
 
-def test_conv_with_weights_of_run_time_stays_float():
-    g = Shaped()
-    y = g.op("Conv", [conv(g, "x", "a"), "z"], "dynamic")
-    placement = placed(g.model(IMAGES | {"z": [4, 4, 3, 3]}, y))
-    assert placement.quantized_nodes == ("a",)
-    assert "computed at run time" in placement.decisions[1].reason
-    assert edges_of(placement, "dynamic") == []
-
-
-def test_model_without_weighted_nodes():
+@pytest.mark.parametrize("patterns", [{}, {"keep_float": ["*"]}, {"keep_int8": ["*"]}])
+def test_model_without_weighted_nodes(patterns):
     g = Shaped()
     with pytest.raises(ModelError, match="nothing to run in INT8"):
-        placed(g.model(IMAGES, g.op("Relu", ["x"], "relu")))
+        placed(g.model(IMAGES, g.Relu("relu", "x")), **patterns)
 
 
 def test_a_first_state_of_zeros_is_changed_by_no_sample():
     g = Shaped()
-    rows = g.op("Shape", ["x"], "rows", end=1)
-    shape = g.op("Concat", [rows, g.constant(np.array([8]))], "shape", axis=0)
-    state = g.op("MatMul", [g.op("ConstantOfShape", [shape], "state"), g.weights(8, 8)], "hidden")
-    total = g.op("Add", [g.op("MatMul", ["x", g.weights(8, 8)], "layer"), state], "sum")
-    assert placed(g.model({"x": ["N", 8]}, g.op("Relu", [total], "relu"))).unchanging == {"state_out"}
+    rows = g.Shape("rows", "x", end=1)
+    shape = g.Concat("shape", rows, g.constant(np.array([8])), axis=0)
+    state = g.MatMul("hidden", g.ConstantOfShape("state", shape), g.weights(8, 8))
+    total = g.Add("sum", g.MatMul("layer", "x", g.weights(8, 8)), state)
+    assert placed(g.model({"x": ["N", 8]}, g.Relu("relu", total))).unchanging == {"state_out"}
 
 
 def test_a_model_of_recurrent_operators_alone_is_named_as_such():
     g = Shaped()
-    g.op("GRU", ["x", g.weights(1, 12, 4), g.weights(1, 12, 4)], "cell", hidden_size=4)
+    g.GRU("cell", "x", g.weights(1, 12, 4), g.weights(1, 12, 4), hidden_size=4)
     with pytest.raises(
         ModelError,
         match=r"no Conv, ConvTranspose, Gemm or MatMul node, so there is nothing to run in INT8; GRU 'cell' "
@@ -225,10 +218,10 @@ def test_a_model_of_recurrent_operators_alone_is_named_as_such():
 
 def test_a_deformable_convolution_is_a_layer_in_float():
     g = Shaped()
-    x = g.op("Conv", ["x", g.weights(8, 4, 3, 3)], "conv", pads=[1] * 4)
-    offset = g.op("Conv", ["x", g.weights(18, 4, 3, 3)], "offset", pads=[1] * 4)
-    x = g.op("DeformConv", [x, g.weights(8, 8, 3, 3), offset], "deformed", pads=[1] * 4)
-    model = g.model(IMAGES, g.op("Conv", [x, g.weights(8, 8, 1, 1)], "last"))
+    x = g.Conv("conv", "x", g.weights(8, 4, 3, 3), pads=[1] * 4)
+    offset = g.Conv("offset", "x", g.weights(18, 4, 3, 3), pads=[1] * 4)
+    x = g.DeformConv("deformed", x, g.weights(8, 8, 3, 3), offset, pads=[1] * 4)
+    model = g.model(IMAGES, g.Conv("last", x, g.weights(8, 8, 1, 1)))
     model.opset_import[0].version = 19
     placement = placed(model)
     assert placement.multiplying == 4 and set(placement.quantized_nodes) == {"conv", "offset", "last"}
@@ -238,23 +231,23 @@ def test_a_deformable_convolution_is_a_layer_in_float():
 def test_a_model_of_integer_operators_is_named_as_such():
     g = Shaped()
     weights = g.constant(np.ones((4, 4), np.uint8))
-    product = g.op("MatMulInteger", ["x", weights], "product")
+    product = g.MatMulInteger("product", "x", weights)
     with pytest.raises(
         ModelError, match=r"in integers already, as in MatMulInteger 'product'; .* lint MODEL"
     ):
-        placed(g.model({"x": ["N", 4]}, g.op("Cast", [product], "y", to=1)))
+        placed(g.model({"x": ["N", 4]}, g.Cast("y", product, to=1)))
 
 
 def test_layers_within_branches_are_not_found():
     """As in networks that hold a variant for every sampling rate."""
-    g = Shaped()
-    weights, branches = g.weights(4, 4), {}
-    for name in ("then_branch", "else_branch"):
-        product = helper.make_node("MatMul", ["x", weights], [name])
-        output = helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 4])
-        branches[name] = helper.make_graph([product], name, [], [output])
-    fast = g.op("Greater", [g.op("ReduceSum", ["x"], "sum", keepdims=0), g.constant(np.float32(0))], "fast")
-    model = g.model({"x": ["N", 4]}, g.op("If", [fast], "rate", **branches))
+    branches = ", ".join(
+        f"{kind}_branch = b () => (float[N, 4] {kind}) {{ {kind} = MatMul (x, w) }}"
+        for kind in ("then", "else")
+    )
+    body = (
+        f"total = ReduceSum <keepdims = 0> (x) fast = Greater (total, zero) [rate] y = If (fast) <{branches}>"
+    )
+    model = parsed("float[N, 4] x", "float[N, 4] y", body, w=normal(4, 4), zero=np.float32(0))
     with pytest.raises(ModelError, match="the model's layers are in the graphs of If 'rate', which stay as"):
         placed(model)
 
@@ -264,7 +257,7 @@ def test_batch_size_does_not_change_the_placement():
 
 
 def test_attention_of_open_length_is_quantized_where_the_largest_is_known():
-    graph_model = prepare(load_model(plain(length="length"))).graph_model
+    graph_model = prepared_graph(plain(length="length"))
     quantized = {
         length: place(graph_model, largest={"x": (8, length, 32)}).quantized_nodes for length in (512, 513)
     }
@@ -274,7 +267,7 @@ def test_attention_of_open_length_is_quantized_where_the_largest_is_known():
 
 @pytest.mark.parametrize("form", [plain, lambda: plain(length="length"), FORMS["at_the_end"]])
 def test_placed_tensors_are_those_of_all_targets(form):
-    graph_model = prepare(load_model(form())).graph_model
+    graph_model = prepared_graph(form())
     tensors = set(placed_tensors(graph_model))
     largest = {"x": (1, 16, 32)}
     needed = {name for target in TARGETS.values() for name in place(graph_model, (), target, largest).tensors}
@@ -285,20 +278,20 @@ def test_placed_tensors_are_those_of_all_targets(form):
 def residual_blocks():
     """Sums of two convolutions, and of a convolution and a skip that a Concat reads as well."""
     g = Shaped()
-    x = g.op("Conv", ["x", g.weights(4, 3, 3, 3)], "first", pads=[1, 1, 1, 1])
+    x = g.Conv("first", "x", g.weights(4, 3, 3, 3), pads=[1, 1, 1, 1])
     for name in ("a", "b"):
-        left = g.op("Conv", [x, g.weights(4, 4, 3, 3)], f"{name}_left", pads=[1, 1, 1, 1])
-        right = g.op("Conv", [x, g.weights(4, 4, 1, 1)], f"{name}_right")
-        x = g.op("Relu", [g.op("Add", [left, right], f"{name}_sum")], f"{name}_relu")
-    skip = g.op("Conv", [x, g.weights(4, 4, 1, 1)], "c_conv")
-    x = g.op("Concat", [x, g.op("Add", [skip, x], "c_sum")], "join", axis=1)
-    return g.model({"x": ["N", 3, 6, 6]}, g.op("Conv", [x, g.weights(2, 8, 1, 1)], "last"))
+        left = g.Conv(f"{name}_left", x, g.weights(4, 4, 3, 3), pads=[1, 1, 1, 1])
+        right = g.Conv(f"{name}_right", x, g.weights(4, 4, 1, 1))
+        x = g.Relu(f"{name}_relu", g.Add(f"{name}_sum", left, right))
+    skip = g.Conv("c_conv", x, g.weights(4, 4, 1, 1))
+    x = g.Concat("join", x, g.Add("c_sum", skip, x), axis=1)
+    return g.model({"x": ["N", 3, 6, 6]}, g.Conv("last", x, g.weights(2, 8, 1, 1)))
 
 
 @pytest.mark.parametrize("name", ["residual blocks", *FORMS])
 def test_ranges_suffice_whatever_stays_in_float(name):
     made = residual_blocks() if name == "residual blocks" else FORMS[name]()
-    model = prepare(load_model(made)).graph_model
+    model = prepared_graph(made)
     known = set(placed_tensors(model))
     nodes = [decision.node for decision in place(model).decisions]
     random = np.random.default_rng(0)
@@ -325,21 +318,21 @@ def test_the_reader_of_an_attention_may_be_kept_in_float():
 
 def test_a_concat_whose_size_is_read_copies_int8():
     g = Shaped()
-    joined = g.op("Concat", [conv(g, "x", "a"), conv(g, "x", "b")], "concat", axis=1)
-    sizes = g.op("Cast", [g.op("Shape", [joined], "shape")], "sizes", to=1)
-    total = g.op("ReduceSum", [sizes], "total", keepdims=0)
-    placement = placed(g.model(IMAGES, g.op("Mul", [conv(g, joined, "c", channels=8), total], "mul")))
+    joined = g.Concat("concat", conv(g, "x", "a"), conv(g, "x", "b"), axis=1)
+    sizes = g.Cast("sizes", g.Shape("shape", joined), to=1)
+    total = g.ReduceSum("total", sizes, keepdims=0)
+    placement = placed(g.model(IMAGES, g.Mul("mul", conv(g, joined, "c", channels=8), total)))
     assert len(edges_of(placement, "concat")) == 2
 
 
 @pytest.mark.parametrize("also_read", [False, True])
 @pytest.mark.parametrize(
-    "moves", [["Transpose"], ["Split"], ["Transpose", "Split"], ["Transpose", "Flatten"]]
+    "moves", [[], ["Transpose"], ["Split"], ["Transpose", "Split"], ["Transpose", "Flatten"]]
 )
 def test_a_concat_that_is_moved_to_an_output_stays_in_float(moves, also_read):
     """Boxes in pixels and scores between 0 and 1, which one scale would round to nothing."""
     g = Shaped()
-    moved = g.op("Concat", [conv(g, "x", "a"), conv(g, "x", "b")], "concat", axis=1)
+    moved = g.Concat("concat", conv(g, "x", "a"), conv(g, "x", "b"), axis=1)
     outputs = []
     if also_read:
         outputs.append(conv(g, moved, "c", channels=8))
@@ -368,7 +361,7 @@ def reason(target, operator, x, *weights, **attributes):
         inputs.append("z")
     y = g.op(operator, inputs, "op", **attributes)
     model = g.model({"x": x} | ({} if weights else {"z": [*x[:-2], x[-1], 1]}), y)
-    (node,) = (node for node in prepare(load_model(model)).graph_model.graph if node.name == "op")
+    (node,) = (node for node in prepared_graph(model).graph if node.name == "op")
     return obstacle(node, target_named(target))
 
 
@@ -376,30 +369,18 @@ IMAGE, DEEP = [1, 32, 8, 8], [1, 32, 4, 8, 8]
 
 
 @pytest.mark.parametrize(
-    ("target", "found"),
+    ("target", "found", "grouped"),
     [
-        ("tensorrt", None),
-        ("tensorrt-8.6", None),
-        ("tensorrt-11", None),
-        ("rtx", "TensorRT for RTX has no INT8 kernel for it"),
-        ("dla", None),
+        ("tensorrt", None, None),
+        ("tensorrt-8.6", None, "TensorRT 8.6 refuses grouped ones in INT8"),
+        ("tensorrt-11", None, None),
+        ("rtx", *["TensorRT for RTX has no INT8 kernel for it"] * 2),
+        ("dla", None, "the DLA has no grouped ones"),
     ],
 )
-def test_conv_transpose(target, found):
+def test_conv_transpose(target, found, grouped):
     assert reason(target, "ConvTranspose", IMAGE, (32, 16, 2, 2)) == found
-
-
-@pytest.mark.parametrize(
-    ("target", "found"),
-    [
-        ("tensorrt", None),
-        ("tensorrt-8.6", "TensorRT 8.6 refuses grouped ones in INT8"),
-        ("tensorrt-10", None),
-        ("dla", "the DLA has no grouped ones"),
-    ],
-)
-def test_grouped_conv_transpose(target, found):
-    assert reason(target, "ConvTranspose", IMAGE, (32, 8, 2, 2), group=2) == found
+    assert reason(target, "ConvTranspose", IMAGE, (32, 8, 2, 2), group=2) == grouped
 
 
 def few(inputs, outputs, per_group=""):
@@ -422,10 +403,10 @@ def few(inputs, outputs, per_group=""):
 )
 def test_convolutions_of_few_channels(weights, groups, first, found):
     g = Shaped()
-    source = "x" if first else g.op("Relu", ["x"], "relu")
-    y = g.op("Conv", [source, g.weights(*weights)], "op", group=groups)
+    source = "x" if first else g.Relu("relu", "x")
+    y = g.Conv("op", source, g.weights(*weights), group=groups)
     model = g.model({"x": [1, weights[1] * groups, 8, 8]}, y)
-    (node,) = (node for node in prepare(load_model(model)).graph_model.graph if node.name == "op")
+    (node,) = (node for node in prepared_graph(model).graph if node.name == "op")
     assert obstacle(node, target_named("tensorrt-10")) == found
     assert obstacle(node, target_named("rtx")) is None
 
@@ -470,8 +451,8 @@ def test_dla(operator, x, weights, attributes, found):
 
 def test_operators_that_get_no_pairs():
     g = Shaped()
-    y = g.op("Einsum", ["x", g.weights(8, 4)], "op", equation="ij,jk->i")
-    (node,) = prepare(load_model(g.model({"x": ["N", 8]}, y))).graph_model.graph
+    y = g.Einsum("op", "x", g.weights(8, 4), equation="ij,jk->i")
+    (node,) = prepared_graph(g.model({"x": ["N", 8]}, y)).graph
     found = "it is no product of two matrices, so it cannot become a MatMul, which would be quantized"
     assert obstacle(node, target_named("rtx")) == found
 
@@ -479,7 +460,7 @@ def test_operators_that_get_no_pairs():
 def test_operands_of_another_kind():
     assert reason("tensorrt", "MatMul", ["N", 8], (8,)) == "an operand is a vector"
     g = Shaped()
-    y = g.op("Conv", ["x", g.op("Mul", ["z", g.constant(np.float32(2))], "twice")], "op")
-    model = prepare(load_model(g.model({"x": IMAGE, "z": [16, 32, 3, 3]}, y))).graph_model
+    y = g.Conv("op", "x", g.Mul("twice", "z", g.constant(np.float32(2))))
+    model = prepared_graph(g.model({"x": IMAGE, "z": [16, 32, 3, 3]}, y))
     found = "its weights are computed at run time, and TensorRT's INT8 convolutions need constant ones"
     assert obstacle(model.graph.node(1), target_named("tensorrt")) == found

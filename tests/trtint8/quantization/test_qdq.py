@@ -8,11 +8,10 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
-from onnx import numpy_helper
+from numpy.testing import assert_allclose, assert_array_equal
 
 from calibrators.errors import ModelError
-from tests.trtint8.onnx_models import Shaped, parsed, tied
-from trtint8.models.model import load_model, prepare
+from tests.trtint8.onnx_models import Shaped, constants_of, normal, parsed, prepared_graph, tied
 from trtint8.models.serialization import to_proto
 from trtint8.quantization.config import TensorQuantConfig, fake_quantize
 from trtint8.quantization.placement import Edge, Placement, place
@@ -21,13 +20,13 @@ from trtint8.quantization.tensor_configs import JointConfigs
 
 
 def quantized(model, **amax):
-    prepared = prepare(load_model(model)).graph_model
+    prepared = prepared_graph(model)
     insert_qdq(prepared, place(prepared), amax)
     return to_proto(prepared)
 
 
 def constants(model):
-    return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    return constants_of(model)
 
 
 def run(model, x):
@@ -44,13 +43,13 @@ def fake(x, scale):
 
 def gemm():
     g = Shaped()
-    return g.model({"x": ["N", 4]}, g.op("Gemm", ["x", g.weights(5, 4), g.weights(5)], "gemm", transB=1))
+    return g.model({"x": ["N", 4]}, g.Gemm("gemm", "x", g.weights(5, 4), g.weights(5), transB=1))
 
 
 def branches():
     g = Shaped()
-    left, right = (g.op("Conv", ["x", g.weights(4, 4, 1, 1), g.weights(4)], name) for name in ("a", "b"))
-    return g.model({"x": ["N", 4, 6, 6]}, g.op("Mul", [left, right], "mul"))
+    left, right = (g.Conv(name, "x", g.weights(4, 4, 1, 1), g.weights(4)) for name in ("a", "b"))
+    return g.model({"x": ["N", 4, 6, 6]}, g.Mul("mul", left, right))
 
 
 def test_scales_and_zero_points():
@@ -58,14 +57,12 @@ def test_scales_and_zero_points():
     assert values["x_scale"].dtype == np.float32 and values["x_scale"] == np.float32(3.0 / 127)
     assert values["x_zero_point"].dtype == np.int8 and values["x_zero_point"] == 0
     expected = (np.abs(values["constant0"]).max(axis=1).astype(np.float64) / 127).astype(np.float32)
-    np.testing.assert_array_equal(values["constant0_scale"], expected)
+    assert_array_equal(values["constant0_scale"], expected)
     assert values["constant0_zero_point"].dtype == np.int8 and not values["constant0_zero_point"].any()
 
 
 def test_a_channel_of_zeros_has_scale_one():
-    np.testing.assert_array_equal(
-        weight_scale(np.array([[0, 0], [127, -254]], np.float32), 0), np.float32([1, 2])
-    )
+    assert_array_equal(weight_scale(np.array([[0, 0], [127, -254]], np.float32), 0), np.float32([1, 2]))
 
 
 def test_a_tensor_with_several_readers_has_one_pair():
@@ -79,7 +76,7 @@ def test_a_tensor_with_several_readers_has_one_pair():
 @pytest.mark.parametrize("shape", [(16, 8), (8, 8)])
 def test_weights_that_are_read_along_two_axes_have_a_pair_for_each(shape):
     model = tied(*shape)
-    float_model = prepare(load_model(model)).graph_model
+    float_model = prepared_graph(model)
     placement = place(float_model)
     weights = constants(model)["constant0"]
     new = quantized(model, x=3.0, relu_out=9.0)
@@ -93,16 +90,14 @@ def test_weights_that_are_read_along_two_axes_have_a_pair_for_each(shape):
         scale = np.abs(weights).max(axis=1 - axis, keepdims=True) / np.float32(127)
         pair = by_output[layers[edge.node].input[1]]
         assert (edge.axis, pair.attribute[0].i) == (axis, axis)
-        np.testing.assert_allclose(constants(new)[pair.input[1]], scale.reshape(-1), rtol=1e-6)
-        np.testing.assert_allclose(
-            rounded_weights(placement, edge, weights), fake(weights, scale), rtol=1e-5, atol=1e-6
-        )
+        assert_allclose(constants(new)[pair.input[1]], scale.reshape(-1), rtol=1e-6)
+        assert_allclose(rounded_weights(placement, edge, weights), fake(weights, scale), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("axis", [0, 1, None])
 @pytest.mark.parametrize("shape", [(7, 5), (7, 5, 3, 3)])
 def test_weights_are_rounded_block_by_block_to_the_same_bits(monkeypatch, axis, shape):
-    weights = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    weights = normal(*shape)
     weights[2] = 0
     weights[3, 1] = -0.0
     config, configs = TensorQuantConfig().along(axis), JointConfigs()
@@ -125,7 +120,7 @@ def test_the_model_stays_valid_and_keeps_its_names_and_biases(build):
     assert {o for n in before.graph.node for o in n.output} <= {o for n in after.graph.node for o in n.output}
     values = constants(after)
     for name, value in constants(before).items():
-        np.testing.assert_array_equal(values[name], value)
+        assert_array_equal(values[name], value)
     for old in before.graph.node:
         new = next(node for node in after.graph.node if node.name == old.name)
         assert list(new.input[2:]) == list(old.input[2:])
@@ -137,21 +132,19 @@ def test_it_computes_what_numpy_does():
     weights = fake(values["constant0"], weight_scale(values["constant0"], 0)[:, None])
     x = rng.standard_normal((6, 4)).astype(np.float32) * 2
     expected = fake(x, np.float32(2 / 127)) @ weights.T + values["constant1"]
-    np.testing.assert_allclose(run(quantized(gemm(), x=2.0), x), expected, rtol=1e-5, atol=1e-5)
+    assert_allclose(run(quantized(gemm(), x=2.0), x), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_convolutions_compute_what_numpy_does():
     values = constants(branches())
-    x = np.random.default_rng(1).standard_normal((2, 4, 6, 6)).astype(np.float32) * 2
+    x = normal(2, 4, 6, 6, seed=1) * 2
     image = fake(x, np.float32(2 / 127))
     results = []
     for weights, bias in (("constant0", "constant1"), ("constant2", "constant3")):
         scale = weight_scale(values[weights], 0)[:, None, None, None]
         kernel = fake(values[weights], scale)[:, :, 0, 0]
         results.append(np.einsum("oc,nchw->nohw", kernel, image) + values[bias][:, None, None])
-    np.testing.assert_allclose(
-        run(quantized(branches(), x=2.0), x), results[0] * results[1], rtol=1e-5, atol=1e-5
-    )
+    assert_allclose(run(quantized(branches(), x=2.0), x), results[0] * results[1], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("told", [{}, {"kernel_shape": (3, 2)}])
@@ -211,7 +204,7 @@ def test_a_range_of_zero_warns_and_counts_as_one():
 @pytest.mark.parametrize("bits", [0x7FC00000, 0x7FA00000, 0x7F800000, 0xFF800000])
 def test_weights_that_are_not_finite_are_refused(bits):
     """As folding may make them of numbers that are."""
-    prepared = prepare(load_model(gemm())).graph_model
+    prepared = prepared_graph(gemm())
     value = prepared.graph.initializers["constant0"]
     weights = value.const_value.numpy().copy()
     weights.reshape(-1).view(np.uint32)[3] = bits

@@ -58,8 +58,8 @@ def convolutions(bias=True, **attributes):
         g.random.standard_normal((8, 4, 3, 3)).astype(np.float32)
         * np.logspace(-3, 0, 8)[:, None, None, None].astype(np.float32)
     )
-    x = g.op("Relu", [g.op("Conv", ["x", spread, *extra], "first", **attributes)], "relu")
-    return g.model({"x": ["N", 4, 8, 8]}, g.op("Conv", [x, g.weights(8, 8, 3, 3), *extra], "second"))
+    x = g.Relu("relu", g.Conv("first", "x", spread, *extra, **attributes))
+    return g.model({"x": ["N", 4, 8, 8]}, g.Conv("second", x, g.weights(8, 8, 3, 3), *extra))
 
 
 def quantized(model, target="rtx", amax=3.0, float32_io=True, peaks=None):
@@ -139,10 +139,8 @@ def test_a_tensor_near_the_end_of_fp16_stays_as_it_was():
 def test_shared_weights_are_stored_once():
     g = Shaped()
     weights = g.weights(4, 4, 3, 3)
-    x = g.op("Relu", [g.op("Conv", ["x", weights], "first", pads=[1] * 4)], "relu")
-    graph_model = quantized(
-        g.model({"x": ["N", 4, 8, 8]}, g.op("Conv", [x, weights], "second", pads=[1] * 4))
-    )
+    x = g.Relu("relu", g.Conv("first", "x", weights, pads=[1] * 4))
+    graph_model = quantized(g.model({"x": ["N", 4, 8, 8]}, g.Conv("second", x, weights, pads=[1] * 4)))
     sources = {node.inputs[1].producer().name for node in graph_model.graph if node.op_type == "Conv"}
     assert len(sources) == 1
     assert len({node.name for node in graph_model.graph}) == len(graph_model.graph)
@@ -150,12 +148,8 @@ def test_shared_weights_are_stored_once():
 
 def test_what_is_no_int8_convolution_is_left():
     g = Shaped()
-    kept = g.op("Conv", ["x", g.weights(4, 4, 3, 3)], "kept")
-    y = g.op(
-        "Conv",
-        [kept, g.weights(4, 4, 3, 3), g.op("ReduceMean", ["x"], "mean", axes=[0, 2, 3], keepdims=0)],
-        "computed",
-    )
+    kept = g.Conv("kept", "x", g.weights(4, 4, 3, 3))
+    y = g.Conv("computed", kept, g.weights(4, 4, 3, 3), g.ReduceMean("mean", "x", axes=[0, 2, 3], keepdims=0))
     prepared = prepare(load_model(g.model({"x": [2, 4, 8, 8]}, y)))
     table = CalibrationTable({"x": 1.0, "kept_out": 1.0})
     graph_model, _ = quantize_graph(prepared, table, QuantizeOptions(["kept"]))
@@ -177,13 +171,11 @@ def test_tensorrt_for_rtx_writes_fp16(rtx, form, capability):
         "3-D": ((32, 32, 3, 3, 3), 1),
     }[form]
     g = Shaped()
-    y = g.op(
-        "Relu", [g.op("Conv", ["x", g.weights(*shape), g.weights(shape[0])], "conv", group=groups)], "relu"
-    )
+    y = g.Relu("relu", g.Conv("conv", "x", g.weights(*shape), g.weights(shape[0]), group=groups))
     model = g.model({"x": [1, shape[1] * groups, *[8] * (len(shape) - 2)]}, y)
     outputs = {}
     for target in ("tensorrt", "rtx"):
-        build = Build(rtx, load_model(model).inputs, compute_capabilities=[capability], progress=False)
+        build = Build(rtx, load_model(model).inputs, compute_capabilities=[capability])
         built = build.run(to_proto(quantized(model, target)).SerializeToString(), int8=True)
         (layer,) = (layer for layer in built.report.layers if layer.kind == "correlation")
         assert (layer.inputs, layer.constants[:1]) == (("Int8",), ("Int8",))

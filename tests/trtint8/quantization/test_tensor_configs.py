@@ -1,13 +1,13 @@
 """The config of every tensor, as a placement decides it."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_equal
 
 from calibrators.errors import UnsupportedError
 from calibrators.tables.table import CalibrationTable
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Shaped, prepared_graph
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.config import DLA, State, TensorQuantConfig
 from trtint8.quantization.placement import place
@@ -17,17 +17,17 @@ from trtint8.quantization.tensor_configs import JointConfigs, ppq_document
 
 
 def configs_of(model, **options):
-    return place(prepare(load_model(model)).graph_model, **options).configs
+    return place(prepared_graph(model), **options).configs
 
 
 def conv(g, source, name, channels=4):
-    return g.op("Conv", [source, g.weights(4, channels, 3, 3), g.weights(4)], name, pads=[1] * 4)
+    return g.Conv(name, source, g.weights(4, channels, 3, 3), g.weights(4), pads=[1] * 4)
 
 
 def test_a_convolution_and_its_relu():
     g = Shaped()
     first = conv(g, "x", "first")
-    relu = g.op("Relu", [first], "relu")
+    relu = g.Relu("relu", first)
     configs = configs_of(g.model({"x": ["N", 4, 8, 8]}, conv(g, relu, "second")))
     assert configs["x"].state is State.INITIAL
     assert configs[relu].state is State.INITIAL
@@ -45,11 +45,11 @@ def test_an_output_that_nothing_quantizes_is_float():
 
 def test_a_residual_block():
     g = Shaped()
-    trunk = g.op("Relu", [conv(g, "x", "a")], "trunk")
-    inner = g.op("Relu", [conv(g, trunk, "b")], "inner")
+    trunk = g.Relu("trunk", conv(g, "x", "a"))
+    inner = g.Relu("inner", conv(g, trunk, "b"))
     branch = conv(g, inner, "c")
-    added = g.op("Add", [branch, trunk], "add")
-    out = g.op("Relu", [added], "out")
+    added = g.Add("add", branch, trunk)
+    out = g.Relu("out", added)
     configs = configs_of(g.model({"x": ["N", 4, 8, 8]}, conv(g, out, "d")))
     assert configs.dominator(branch) == configs.dominator(added) == out
     assert configs[branch].state is configs[added].state is State.OVERLAPPED
@@ -60,15 +60,15 @@ def test_a_residual_block():
 def test_a_tensor_that_others_read_is_not_fused_away():
     g = Shaped()
     first = conv(g, "x", "first")
-    relu = g.op("Relu", [first], "relu")
-    both = g.op("Mul", [conv(g, relu, "second"), first], "mul")
+    relu = g.Relu("relu", first)
+    both = g.Mul("mul", conv(g, relu, "second"), first)
     configs = configs_of(g.model({"x": ["N", 4, 8, 8]}, both))
     assert configs[first].state is State.FLOAT
 
 
 def test_shapes_are_not_quantized():
     g = Shaped()
-    flat = g.op("Reshape", ["x", g.op("Shape", ["x"], "shape")], "reshape")
+    flat = g.Reshape("reshape", "x", g.Shape("shape", "x"))
     configs = configs_of(g.model({"x": ["N", 4, 8, 8]}, conv(g, flat, "only")))
     assert configs["shape_out"].state is State.SHAPE_OR_INDEX
 
@@ -78,13 +78,13 @@ def test_the_target_decides_the_configs():
     model = g.model({"x": ["N", 4, 8, 8]}, conv(g, "x", "only"))
     configs = configs_of(model, target=target_named("dla"))
     assert configs["x"] == DLA.activations
-    np.testing.assert_equal({configs[name].quant_min for name in configs if configs[name].axis == 0}, {-127})
+    assert_equal({configs[name].quant_min for name in configs if configs[name].axis == 0}, {-127})
 
 
 def test_what_is_kept_in_float_is_dequantized():
     """The second convolution's input would have a pair; the first's has one, and stays as it is."""
     g = Shaped()
-    relu = g.op("Relu", [conv(g, "x", "first")], "relu")
+    relu = g.Relu("relu", conv(g, "x", "first"))
     configs = configs_of(g.model({"x": ["N", 4, 8, 8]}, conv(g, relu, "second")), keep_float=["second"])
     weights = [name for name in configs if configs[name].axis == 0]
     assert (configs["x"].state, configs[relu].state) == (State.INITIAL, State.DEQUANTIZED)
@@ -159,7 +159,7 @@ def test_groups_are_an_equivalence(pairs):
 def scaled_block(**options):
     """A convolution with a Relu before another one, quantized by a table; and its configs."""
     g = Shaped()
-    relu = g.op("Relu", [conv(g, "x", "first")], "relu")
+    relu = g.Relu("relu", conv(g, "x", "first"))
     model = g.model({"x": ["N", 4, 8, 8]}, conv(g, relu, "second"))
     prepared = prepare(load_model(model))
     table = CalibrationTable({"x": 127.0}, "mse").override({relu: 12.7})
@@ -217,8 +217,8 @@ def test_asymmetric_configs_are_in_the_second_form_alone():
 def test_what_would_be_slower_is_deactivated():
     assert {one.value for one in State} >= {"deactivated"}
     g = Shaped()
-    relu = g.op("Relu", [conv(g, "x", "first")], "relu")
-    model = prepare(load_model(g.model({"x": [1, 4, 8, 8]}, conv(g, relu, "second")))).graph_model
+    relu = g.Relu("relu", conv(g, "x", "first"))
+    model = prepared_graph(g.model({"x": [1, 4, 8, 8]}, conv(g, relu, "second")))
     placement = place(model, target=target_named("rtx"), float16=True)
     assert set(placement.slower) <= {"first", "second"}
     states = {placement.configs[name].state for name in ("x", "relu_out")}

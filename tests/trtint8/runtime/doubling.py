@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from tests.host_device import HostDevice, read
 from trtint8.engine.file import TensorSpec
@@ -134,6 +135,11 @@ class OnGpu:
             "strides": None,
             **self.interface,
         }
+
+
+def assert_doubled(context, array):
+    """An inference gives twice what it is fed."""
+    assert_array_equal(context.infer({"x": array})["y"], 2 * array)
 
 
 def batch(rows, start=0):

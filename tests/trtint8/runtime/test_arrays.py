@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import ml_dtypes
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from calibrators.cuda.dlpack import on_gpu, take
 from calibrators.errors import CalibrationDataError
@@ -119,7 +120,7 @@ class PageLocked(OfTorch):
 def test_page_locked_tensors_are_on_the_host():
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     assert as_input(PageLocked(array), SPEC, STREAM) is array
-    np.testing.assert_array_equal(as_input(PageLocked(array.T.copy().T), SPEC, STREAM), array)
+    assert_array_equal(as_input(PageLocked(array.T.copy().T), SPEC, STREAM), array)
 
 
 class OfCupy(OfTorch):
@@ -318,7 +319,7 @@ def test_values_that_are_complete_need_no_order(make, device):
 @pytest.mark.parametrize("stream", [None, OWN])
 def test_a_copy_on_the_host(make, device, stream):
     array = make(stream)
-    np.testing.assert_array_equal(array.numpy(), DATA)
+    assert_array_equal(array.numpy(), DATA)
     assert [producing for _, producing in device.waits] == ([OWN] if stream else [])
     array.free()
     assert not device.live
@@ -333,7 +334,7 @@ def test_types_that_the_array_interface_cannot_name(device):
     assert not hasattr(array, "__cuda_array_interface__")
     taken = take(array, OTHER)
     assert (taken.pointer, taken.dtype) == (buffer.pointer, data.dtype)
-    np.testing.assert_array_equal(array.numpy(), data)
+    assert_array_equal(array.numpy(), data)
 
 
 OUTPUTS_STREAM = 0x7F00

@@ -5,6 +5,7 @@ import weakref
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from calibrators.cuda.dlpack import give
 from calibrators.errors import CalibrationDataError, EngineError, UnsupportedError
@@ -19,23 +20,23 @@ def test_every_call_computes_into_the_same_arrays(make):
     outputs = call.outputs["y"]
     for start in range(4):
         assert call({"x": batch(2, start)})["y"] is outputs
-        np.testing.assert_array_equal(outputs, 2 * batch(2, start))
+        assert_array_equal(outputs, 2 * batch(2, start))
     assert raw.calls[asked:] == ["run"] * 4
 
 
 def test_values_can_be_written_in_place(make):
     _, context = make()
     call = BoundCall(context, {"x": batch(2)})
-    np.testing.assert_array_equal(call()["y"], 2 * batch(2))  # the values that it was bound with
+    assert_array_equal(call()["y"], 2 * batch(2))  # the values that it was bound with
     call.inputs["x"][:] = 7
-    np.testing.assert_array_equal(call()["y"], np.full((2, 3), 14, np.float32))
+    assert_array_equal(call()["y"], np.full((2, 3), 14, np.float32))
 
 
 def test_it_can_be_a_graph(make, graphs):
     _, context = make(cuda_graph=True)
     call = BoundCall(context, {"x": batch(2)})
     for start in range(4):
-        np.testing.assert_array_equal(call({"x": batch(2, start)})["y"], 2 * batch(2, start))
+        assert_array_equal(call({"x": batch(2, start)})["y"], 2 * batch(2, start))
     assert graphs.made == 1
 
 
@@ -58,7 +59,7 @@ def test_feeds_of_another_kind(make, feeds, message):
     with pytest.raises(CalibrationDataError, match=message):
         call(feeds)
     assert "run" not in raw.calls
-    np.testing.assert_array_equal(call({"x": batch(2, 1)})["y"], 2 * batch(2, 1))
+    assert_array_equal(call({"x": batch(2, 1)})["y"], 2 * batch(2, 1))
 
 
 def test_what_cannot_be_bound(make):
@@ -84,7 +85,7 @@ def test_arrays_on_the_gpu_are_read_and_written_where_they_are(make, device, gra
     for start in (3, 4, 5):
         source.write(batch(2, start))
         call()
-        np.testing.assert_array_equal(target.read(), 2 * batch(2, start))
+        assert_array_equal(target.read(), 2 * batch(2, start))
     assert (device.uploads, len(device.live)) == (uploads, live)
     assert [call for call in raw.calls[asked:] if call != "run"] == []
 
@@ -105,7 +106,7 @@ def test_outputs_on_the_device_are_the_same_array(make, device):
     array, live = call.outputs["y"], len(device.live)
     for start in range(3):
         assert call({"x": batch(2, start)})["y"] is array
-        np.testing.assert_array_equal(array.numpy(), 2 * batch(2, start))
+        assert_array_equal(array.numpy(), 2 * batch(2, start))
     assert len(device.live) == live
 
 
@@ -120,7 +121,7 @@ def test_in_the_order_of_the_callers_stream_nothing_waits_on_the_host(make, devi
     assert context.stream.queue
     with device.active():
         context.synchronize()
-    np.testing.assert_array_equal(target.read(), 2 * batch(2))
+    assert_array_equal(target.read(), 2 * batch(2))
 
 
 class OfTorch(OnGpu):
@@ -150,7 +151,7 @@ def test_every_call_begins_after_the_work_of_arrays_that_tell_no_stream(make, de
     for start in (3, 4, 5):
         source.queued = batch(2, start)
         call()
-        np.testing.assert_array_equal(target.read(), 2 * batch(2, start))
+        assert_array_equal(target.read(), 2 * batch(2, start))
     # What PyTorch still reads of the last output comes first, too.
     assert source.asked == target.asked == [context.stream.handle] * 4
     assert device.waits == []
@@ -211,7 +212,7 @@ def test_values_in_flight_are_not_overwritten(make, device):
     assert len(context.stream.queue) == 1  # the run
     with device.active():
         context.synchronize()
-    np.testing.assert_array_equal(targets[0].read(), 2 * batch(2, 2))
+    assert_array_equal(targets[0].read(), 2 * batch(2, 2))
 
 
 def test_inputs_may_be_written_again_once_a_call_has_returned(make, device):
@@ -227,7 +228,7 @@ def test_inputs_may_be_written_again_once_a_call_has_returned(make, device):
     call.inputs["x"][:] = 100
     with device.active():
         context.synchronize()
-    np.testing.assert_array_equal(outputs["y"].numpy(), np.full((2, 3), 2, np.float32))
+    assert_array_equal(outputs["y"].numpy(), np.full((2, 3), 2, np.float32))
 
 
 def test_a_call_of_an_engine_that_is_closed(make):
@@ -259,4 +260,4 @@ def test_closing_waits_for_what_is_queued(make, device, on_host):
         call()
         assert context.stream.queue
     assert not context.stream.queue
-    np.testing.assert_array_equal(target.read(), 2 * batch(2, 7))
+    assert_array_equal(target.read(), 2 * batch(2, 7))

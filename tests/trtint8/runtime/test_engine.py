@@ -29,7 +29,7 @@ IMAGES = np.random.default_rng(0).random((8, 1, 8, 8), np.float32)
 def built(rtx, tmp_path_factory):
     path = tmp_path_factory.mktemp("engine") / "digits.engine"
     kept = ["*"]
-    return build_int8_engine(DEMO_MODEL, IMAGES, path, target="rtx", keep_int8=kept, progress=False).engine
+    return build_int8_engine(DEMO_MODEL, IMAGES, path, target="rtx", keep_int8=kept).engine
 
 
 @pytest.fixture

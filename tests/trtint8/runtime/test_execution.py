@@ -4,11 +4,12 @@ import threading
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from calibrators.errors import CalibrationDataError, EngineError
 from calibrators.tensorrt.messages import shared_logger
 from tests.host_device import HostDevice, read
-from tests.trtint8.runtime.doubling import PROFILES, OnGpu, Trt, batch
+from tests.trtint8.runtime.doubling import PROFILES, OnGpu, Trt, assert_doubled, batch
 from trtint8.runtime.arrays import DeviceArray
 from trtint8.runtime.execution import InferenceFuture
 
@@ -21,10 +22,10 @@ def test_outputs_of_one_run_after_another(make, device, data_dependent):
     kept = []
     for rows in (2, 4, 4, 1):
         found = context.infer({"x": batch(rows)})
-        np.testing.assert_array_equal(found["y"], 2 * batch(rows))
+        assert_array_equal(found["y"], 2 * batch(rows))
         kept.append(found["y"])
     # They are the caller's own: later runs left them alone.
-    np.testing.assert_array_equal(kept[1], 2 * batch(4))
+    assert_array_equal(kept[1], 2 * batch(4))
     assert raw.calls.count("run") == 4
     context.close()
     context.close()
@@ -37,7 +38,7 @@ def test_nothing_is_asked_of_tensorrt_while_feeds_are_alike(make, device):
     asked, live = len(raw.calls), len(device.live)
     for start in range(5):
         found = context.infer({"x": batch(2, start)})["y"]
-        np.testing.assert_array_equal(found, 2 * batch(2, start))
+        assert_array_equal(found, 2 * batch(2, start))
     assert raw.calls[asked:] == ["run"] * 5
     assert len(device.live) == live
 
@@ -47,7 +48,7 @@ def test_arrays_that_are_not_contiguous_are_alike_too(make):
     context.infer({"x": batch(2)})
     asked = len(raw.calls)
     turned = np.asfortranarray(batch(2, 7))
-    np.testing.assert_array_equal(context.infer({"x": turned})["y"], 2 * turned)
+    assert_doubled(context, turned)
     assert raw.calls[asked:] == ["run"]
 
 
@@ -61,8 +62,10 @@ def test_a_shape_is_set_only_where_it_changes(make):
 def test_the_profile_follows_the_batch(make):
     (raw,), context = make(PROFILES)
     for rows in (2, 8, 9, 1):
-        np.testing.assert_array_equal(context.infer({"x": batch(rows)})["y"], 2 * batch(rows))
+        assert_doubled(context, batch(rows))
     assert raw.asked("profile") == [("profile", 1), ("profile", 0)]
+    with pytest.raises(CalibrationDataError, match="and the data has 'x' 64x3"):
+        context.infer({"x": batch(64)})
     assert context.profile == 0
 
 
@@ -81,9 +84,9 @@ def test_arrays_on_the_gpu_are_read_in_place(make, device):
     arrays = [OnGpu(device, batch(2, start)) for start in (0, 10)]
     for turn in (0, 1, 1, 0):
         found = context.infer({"x": arrays[turn]})["y"]
-        np.testing.assert_array_equal(found, 2 * arrays[turn].read())
+        assert_array_equal(found, 2 * arrays[turn].read())
         assert raw.addresses["x"] == arrays[turn].pointer
-    np.testing.assert_array_equal(context.infer({"x": batch(2, 5)})["y"], 2 * batch(2, 5))
+    assert_doubled(context, batch(2, 5))
 
 
 def test_an_address_of_another_gpu_is_refused(make, device):
@@ -112,11 +115,11 @@ def test_outputs_can_stay_on_the_device(make, device, data_dependent):
     found = context.infer({"x": batch(2)}, on_device=True)["y"]
     assert isinstance(found, DeviceArray) and found.shape == (2, 3)
     assert found.stream is None
-    np.testing.assert_array_equal(read(found.buffer.pointer, np.float32, (2, 3)), 2 * batch(2))
+    assert_array_equal(read(found.buffer.pointer, np.float32, (2, 3)), 2 * batch(2))
     # Where the size is known, TensorRT wrote to it without a copy.
     assert data_dependent or raw.addresses["y"] == found.buffer.pointer
-    np.testing.assert_array_equal(context.infer({"x": batch(2, 9)})["y"], 2 * batch(2, 9))
-    np.testing.assert_array_equal(found.numpy(), 2 * batch(2))
+    assert_doubled(context, batch(2, 9))
+    assert_array_equal(found.numpy(), 2 * batch(2))
     del found
     context.close()
     assert not device.live
@@ -128,7 +131,7 @@ def test_outputs_go_where_the_caller_says(make, device, data_dependent, on_gpu):
     (raw,), context = make(data_dependent=data_dependent)
     target = OnGpu(device, np.zeros((2, 3), np.float32)) if on_gpu else np.zeros((2, 3), np.float32)
     assert context.infer({"x": batch(2)}, outputs={"y": target}) == {}
-    np.testing.assert_array_equal(target.read() if on_gpu else target, 2 * batch(2))
+    assert_array_equal(target.read() if on_gpu else target, 2 * batch(2))
     if on_gpu and not data_dependent:
         assert raw.addresses["y"] == target.pointer
     with pytest.raises(CalibrationDataError, match=r"'y'.*shape 4x3.*it 2x3"):
@@ -145,14 +148,14 @@ def test_what_goes_to_the_gpu_is_not_copied_to_the_host(make, device, monkeypatc
     # Nor did the host wait: the target is ordered in the caller's stream.
     assert context.stream.queue and device.waits[-1] == (OTHER, context.stream.handle)
     context.infer({"x": batch(2)}, outputs={"y": target})
-    np.testing.assert_array_equal(target.read(), 2 * batch(2))
+    assert_array_equal(target.read(), 2 * batch(2))
 
 
 def test_a_host_array_among_outputs_on_the_device(make, device):
     _, context = make()
     target = np.zeros((2, 3), np.float32)
     assert context.infer({"x": batch(2)}, outputs={"y": target}, on_device=True) == {}
-    np.testing.assert_array_equal(target, 2 * batch(2))
+    assert_array_equal(target, 2 * batch(2))
 
 
 # Streams.
@@ -169,7 +172,7 @@ def test_the_callers_stream_comes_before_and_after(make, device):
     device.waits.clear()
     # The next run uses the same memory, so it waits for this one.
     context.infer({"x": batch(2, 4)})
-    np.testing.assert_array_equal(read(found.buffer.pointer, np.float32, (2, 3)), 2 * batch(2))
+    assert_array_equal(read(found.buffer.pointer, np.float32, (2, 3)), 2 * batch(2))
     assert device.waits == []
 
 
@@ -182,7 +185,7 @@ def test_the_stream_that_an_array_tells_is_the_callers(make, device):
     found = context.infer({"x": array}, on_device=True, stream=THIRD)["y"]
     assert (found.stream, device.waits) == (THIRD, [(own, THIRD), (own, OTHER), (THIRD, own)])
     device.waits.clear()
-    np.testing.assert_array_equal(context.infer({"x": array})["y"], 2 * batch(2))
+    assert_array_equal(context.infer({"x": array})["y"], 2 * batch(2))
     assert device.waits == [(own, OTHER)]
 
 
@@ -207,10 +210,10 @@ def test_a_future_has_the_outputs_of_its_own_run(make, data_dependent):
     feed[:] = -1  # the caller's again
     second = context.infer_async({"x": batch(2, 6)})
     assert first.done()  # the memory is used again
-    np.testing.assert_array_equal(first.result()["y"], 2 * batch(2))
-    np.testing.assert_array_equal(second.result()["y"], 2 * batch(2, 6))
-    np.testing.assert_array_equal(context.infer({"x": batch(4)})["y"], 2 * batch(4))
-    np.testing.assert_array_equal(second.result()["y"], 2 * batch(2, 6))
+    assert_array_equal(first.result()["y"], 2 * batch(2))
+    assert_array_equal(second.result()["y"], 2 * batch(2, 6))
+    assert_doubled(context, batch(4))
+    assert_array_equal(second.result()["y"], 2 * batch(2, 6))
 
 
 def test_a_future_in_the_order_of_the_callers_stream(make, device):
@@ -224,7 +227,7 @@ def test_closing_waits_for_a_future(make, device):
     future = context.infer_async({"x": batch(2)})
     context.close()
     assert not device.live
-    np.testing.assert_array_equal(future.result()["y"], 2 * batch(2))
+    assert_array_equal(future.result()["y"], 2 * batch(2))
 
 
 def test_closing_waits_for_single_steps(make, device):
@@ -252,8 +255,8 @@ def test_single_steps_leave_earlier_outputs_alone(make, device, graphs, on_devic
         context.upload()
         context.enqueue()
         found = context.download()["y"]
-    np.testing.assert_array_equal(found, 2 * batch(2, 100))
-    np.testing.assert_array_equal(earlier.numpy() if on_device else target.read(), 2 * batch(2))
+    assert_array_equal(found, 2 * batch(2, 100))
+    assert_array_equal(earlier.numpy() if on_device else target.read(), 2 * batch(2))
     assert graphs.made == int(cuda_graph)
 
 
@@ -265,7 +268,7 @@ def test_alternating_shapes_and_addresses_are_captured_once(make, device, graphs
     arrays = {rows: [OnGpu(device, batch(rows, start)) for start in (0, 10)] for rows in (2, 4)}
     for rows, turn in ((2, 0), (2, 1), (4, 0), (2, 0), (4, 1), (2, 1)):
         array = arrays[rows][turn]
-        np.testing.assert_array_equal(context.infer({"x": array})["y"], 2 * array.read())
+        assert_array_equal(context.infer({"x": array})["y"], 2 * array.read())
     assert graphs.made == 2
     # One of TensorRT's contexts for each shape; what was captured stays valid.
     assert [raw.asked("shape") for raw in raws] == [[("shape", "x", (rows, 3))] for rows in (2, 4)]
@@ -275,19 +278,19 @@ def test_host_arrays_and_arrays_on_the_gpu_have_a_graph_each(make, device, graph
     _, context = make(cuda_graph=True)
     array = OnGpu(device, batch(2))
     for _ in range(3):
-        np.testing.assert_array_equal(context.infer({"x": array})["y"], 2 * batch(2))
-        np.testing.assert_array_equal(context.infer({"x": batch(2, 5)})["y"], 2 * batch(2, 5))
+        assert_array_equal(context.infer({"x": array})["y"], 2 * batch(2))
+        assert_doubled(context, batch(2, 5))
         found = context.infer({"x": array}, on_device=True)["y"]
-        np.testing.assert_array_equal(found.numpy(), 2 * batch(2))
+        assert_array_equal(found.numpy(), 2 * batch(2))
     assert graphs.made == 2
 
 
 def test_graphs_that_were_not_used_lately_are_given_back(make, device, graphs):
     raws, context = make(cuda_graph=True)
     for rows in (1, 2, 3, 4, 1, 5, 1):
-        np.testing.assert_array_equal(context.infer({"x": batch(rows)})["y"], 2 * batch(rows))
+        assert_doubled(context, batch(rows))
     assert (graphs.made, len(raws)) == (5, 5)
-    np.testing.assert_array_equal(context.infer({"x": batch(2)})["y"], 2 * batch(2))
+    assert_doubled(context, batch(2))
     assert graphs.made == 6
     context.close()
     assert not device.live
@@ -299,7 +302,7 @@ def test_graphs_of_replaced_weights_are_captured_again(make, graphs):
         context.infer({"x": batch(2)})
     with context.device.active():
         context.forget_graph()
-    np.testing.assert_array_equal(context.infer({"x": batch(2, 3)})["y"], 2 * batch(2, 3))
+    assert_doubled(context, batch(2, 3))
     assert graphs.made == 2
 
 
@@ -313,7 +316,7 @@ def test_a_refusal_says_what_tensorrt_said(make):
     with pytest.raises(EngineError, match=r"2.*3.*'x'"):
         context.infer({"x": batch(2)})
     raw.works = True
-    np.testing.assert_array_equal(context.infer({"x": batch(2)})["y"], 2 * batch(2))
+    assert_doubled(context, batch(2))
 
 
 def test_feeds_that_do_not_fit_and_a_closed_context(make):

@@ -66,7 +66,7 @@ def asked(model, monkeypatch):
 
 def test_validate(model, asked):
     for allowed, _ in ALLOWED:
-        trtint8.validate("x.engine", DATA, reference=model, also={"B": "b.engine"}, progress=False, **allowed)
+        trtint8.validate("x.engine", DATA, reference=model, also={"B": "b.engine"}, **allowed)
     assert asked == [wanted for wanted in WANTED for _ in range(2)]
 
 

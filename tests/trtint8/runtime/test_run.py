@@ -4,6 +4,7 @@ import io
 
 import ml_dtypes
 import numpy as np
+from numpy.testing import assert_array_equal
 
 from calibrators.data.opening import open_batches
 from trtint8.api.running import archive, run_on_data
@@ -25,6 +26,6 @@ def test_batches_become_one_array_of_a_type_of_numpy():
     samples, inputs = np.arange(6, dtype=np.float32).reshape(3, 2), input_specs(Doubling.inputs)
     outputs = run_on_data(Doubling(), inputs, open_batches(samples, inputs, batch_size=2), progress=False)
     assert outputs["y"].dtype == np.float32
-    np.testing.assert_array_equal(outputs["y"], 2 * samples)
+    assert_array_equal(outputs["y"], 2 * samples)
     with np.load(io.BytesIO(archive(outputs))) as read:
-        np.testing.assert_array_equal(read["y"], outputs["y"])
+        assert_array_equal(read["y"], outputs["y"])

@@ -5,9 +5,9 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto
 
-import trtint8
 from calibrators.tables.table import CalibrationTable
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.engines import build_rtx
+from tests.trtint8.onnx_models import Shaped, normal
 from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import to_proto
 from trtint8.quantization.float16 import to_float16
@@ -31,15 +31,7 @@ def convert(model, *, float32_io=False, peaks=None):
 def built_for_rtx(model, amax, folder, **options):
     """The engine of TensorRT for RTX with layers in INT8, and FP16 around them."""
     table = CalibrationTable(amax)
-    return trtint8.build_int8_engine(
-        model,
-        table,
-        folder / "m.engine",
-        target="rtx",
-        fp16=True,
-        progress=False,
-        **{"keep_int8": ["*"]} | options,
-    )
+    return build_rtx(table, folder / "m.engine", model=model, fp16=True, **{"keep_int8": ["*"]} | options)
 
 
 def types(model):
@@ -72,4 +64,4 @@ def network(*steps, shape=("N", 8)):
 
 
 def weights(*shape):
-    return np.random.default_rng(1).standard_normal(shape).astype(np.float32) * 0.1
+    return normal(*shape, seed=1) * 0.1
