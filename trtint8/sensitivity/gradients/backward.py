@@ -16,8 +16,8 @@ import onnx_ir as ir
 from calibrators.data.feeds import Float32s
 from trtint8.models.graph import Window, padding, read_constant, values_read
 from trtint8.models.graph_writer import GraphWriter, Operand, Term, reached_from
-from trtint8.sensitivity.gradients.elementwise import ELEMENTWISE, NORMALIZATIONS, REDUCTIONS
-from trtint8.sensitivity.gradients.movement import MOVEMENT, PICKING, RESIZING, SAMPLING
+from trtint8.sensitivity.gradients.elementwise import ELEMENTWISE
+from trtint8.sensitivity.gradients.movement import MOVEMENT
 from trtint8.sensitivity.gradients.rule import NoGradientError, Rule, Step
 
 
@@ -103,14 +103,12 @@ class _Window:
 
 
 def _conv(step: Step) -> Term:
-    step.only_data("its weights are computed")
     weights = step.constant(1)
     window = _Window.of(step, weights.shape[2:])
     return window.spread(step, step.gradient, weights, int(step.attributes.get("group", 1)))
 
 
 def _conv_transpose(step: Step) -> Term:
-    step.only_data("its weights are computed")
     if step.attributes.get("output_shape"):
         raise step.refused("its padding is chosen when it runs")
     weights = step.constant(1)
@@ -179,7 +177,6 @@ def _einsum(step: Step) -> Mapping[int, Term]:
 
 
 def _gemm(step: Step) -> Term:
-    step.only_data("its weights are computed")
     attributes, weights = step.attributes, step.constant(1)
     if attributes.get("transA", 0):
         raise step.refused("its first operand is transposed")
@@ -217,7 +214,10 @@ def _max_pool(step: Step) -> Term:
     return step.added_up(step.x.op("MaxPool", outputs=2, **attributes))
 
 
-WEIGHTED_RULES: Mapping[str, Rule] = {
+#: By the operator.
+RULES: Mapping[str, Rule] = {
+    **ELEMENTWISE,
+    **MOVEMENT,
     "AveragePool": _average_pool,
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
@@ -227,18 +227,6 @@ WEIGHTED_RULES: Mapping[str, Rule] = {
     "GlobalMaxPool": ELEMENTWISE["Max"],
     "MatMul": _matmul,
     "MaxPool": _max_pool,
-}
-
-
-_RULES = {
-    **ELEMENTWISE,
-    **MOVEMENT,
-    **NORMALIZATIONS,
-    **PICKING,
-    **REDUCTIONS,
-    **RESIZING,
-    **SAMPLING,
-    **WEIGHTED_RULES,
 }
 
 
@@ -291,7 +279,7 @@ def _of_inputs(
     inside = any(value in reached for value in set(values_read(node)) - set(node.inputs))
     if not wanted and not inside:
         return {}
-    rule = None if inside or node.domain else _RULES.get(node.op_type)
+    rule = None if inside or node.domain else RULES.get(node.op_type)
     if rule is None:
         raise NoGradientError(f"{node.op_type} '{node.name}': the gradient of this operator is not known")
     step = Step(writer, node, [gradients.get(output) for output in node.outputs], wanted)

@@ -153,26 +153,6 @@ def _chosen(step: Step, index: int) -> Term:
     return step.x.op("Where", *((step.gradient, 0) if index == 1 else (0, step.gradient)))
 
 
-ELEMENTWISE: Mapping[str, Rule] = {
-    **{kind: _of_slope(slope) for kind, slope in _SLOPES.items()},
-    "Add": _of_each(lambda step, _: step.gradient),
-    "Cast": _cast,
-    "Div": _of_each(_quotient),
-    "Dropout": lambda step: step.gradient,
-    "Identity": lambda step: step.gradient,
-    "Log": lambda step: step.gradient / _above_zero(step.x),
-    "Max": _of_each(_extreme),
-    "Mean": _of_each(lambda step, _: step.gradient / len(step.node.inputs)),
-    "Min": _of_each(_extreme),
-    "Mul": _of_each(lambda step, index: step.gradient * step.input(1 - index)),
-    "Neg": lambda step: -step.gradient,
-    "Pow": _pow,
-    "Sub": _of_each(lambda step, index: -step.gradient if index else step.gradient),
-    "Sum": _of_each(lambda step, _: step.gradient),
-    "Where": _of_each(_chosen),
-}
-
-
 def _reduced_axes(step: Step) -> list[int]:
     """The axes, counted from the first one.
 
@@ -219,19 +199,6 @@ def _reduce_sum(step: Step) -> Term:
     axes = _reduced_axes(step)
     factor = 1 / math.prod(step.sizes(step.x, axes)) if step.node.op_type == "ReduceMean" else 1
     return (_with_axes(step, step.gradient, axes) * factor).op("Expand", step.x.op("Shape"))
-
-
-REDUCTIONS: Mapping[str, Rule] = {
-    "ReduceL1": _of_elements(lambda step, _: step.x.op("Sign")),
-    # The element over the norm; zero where the norm is.
-    "ReduceL2": _of_elements(lambda step, norm: step.x / _above_zero(norm)),
-    "ReduceLogSumExp": _of_elements(lambda step, y: (step.x - y).op("Exp")),
-    "ReduceMax": _of_elements(_largest),
-    "ReduceMean": _reduce_sum,
-    "ReduceMin": _of_elements(_largest),
-    "ReduceSum": _reduce_sum,
-    "ReduceSumSquare": _of_elements(lambda step, _: step.x * 2),
-}
 
 
 def _softmax(step: Step) -> Term:
@@ -336,14 +303,39 @@ def _less_along(gradient: Term, normal: Term, kind: str, axes: Sequence[int]) ->
     return gradient - normal * (gradient * normal).reduced(kind, axes)
 
 
-NORMALIZATIONS: Mapping[str, Rule] = {
+ELEMENTWISE: Mapping[str, Rule] = {
+    **{kind: _of_slope(slope) for kind, slope in _SLOPES.items()},
+    "Add": _of_each(lambda step, _: step.gradient),
     "BatchNormalization": _batch_normalization,
+    "Cast": _cast,
+    "Div": _of_each(_quotient),
+    "Dropout": lambda step: step.gradient,
     "GroupNormalization": _group_normalization,
+    "Identity": lambda step: step.gradient,
     "InstanceNormalization": _instance_normalization,
     "LRN": _local_response_normalization,
     "LayerNormalization": _layer_normalization,
+    "Log": lambda step: step.gradient / _above_zero(step.x),
     "LogSoftmax": _log_softmax,
     "LpNormalization": _lp_normalization,
+    "Max": _of_each(_extreme),
+    "Mean": _of_each(lambda step, _: step.gradient / len(step.node.inputs)),
+    "Min": _of_each(_extreme),
+    "Mul": _of_each(lambda step, index: step.gradient * step.input(1 - index)),
+    "Neg": lambda step: -step.gradient,
+    "Pow": _pow,
     "RMSNormalization": _rms_normalization,
+    "ReduceL1": _of_elements(lambda step, _: step.x.op("Sign")),
+    # The element over the norm; zero where the norm is.
+    "ReduceL2": _of_elements(lambda step, norm: step.x / _above_zero(norm)),
+    "ReduceLogSumExp": _of_elements(lambda step, y: (step.x - y).op("Exp")),
+    "ReduceMax": _of_elements(_largest),
+    "ReduceMean": _reduce_sum,
+    "ReduceMin": _of_elements(_largest),
+    "ReduceSum": _reduce_sum,
+    "ReduceSumSquare": _of_elements(lambda step, _: step.x * 2),
     "Softmax": _softmax,
+    "Sub": _of_each(lambda step, index: -step.gradient if index else step.gradient),
+    "Sum": _of_each(lambda step, _: step.gradient),
+    "Where": _of_each(_chosen),
 }
