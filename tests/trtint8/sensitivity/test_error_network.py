@@ -219,7 +219,9 @@ def test_what_only_decides_what_is_picked_is_run_by_itself():
     layers = ("values", "scores0")
     variants, scales = variants_of(layers, predicted=True), {"picked0_out": 1.0}
     meter = EffectMeter(variants, scales, classes=False, labelled=False, predicted=True)
-    effects = Probe(graph_model, quantizer, INPUTS, 0, meter).run({"x": DECISIONS_X}, None, 0).effects
+    effects = (
+        Probe(graph_model, quantizer, inputs=INPUTS, effects=meter).run({"x": DECISIONS_X}, None, 0).effects
+    )
     found = propagate(cut(graph_model, quantizer), {"x": DECISIONS_X}, lambda *_: None)
 
     def noise(outputs):

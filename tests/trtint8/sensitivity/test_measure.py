@@ -327,7 +327,7 @@ def opened():
 
 def results(opened, read):
     """What batches of 16 samples show; counts the samples that were read."""
-    probe = Probe(opened.prepared.graph_model, opened.quantizer, INPUTS, 0, None)
+    probe = Probe(opened.prepared.graph_model, opened.quantizer, inputs=INPUTS)
     probe.begin({"x": X[:16]}, 0, labelled=False)
     for start in range(0, len(X), 16):
         read.append(16)
@@ -387,7 +387,7 @@ def probe_opened():
 
 @pytest.fixture
 def probe(probe_opened):
-    made = Probe(probe_opened.model, probe_opened.quantizer, INPUTS, 0, None)
+    made = Probe(probe_opened.model, probe_opened.quantizer, inputs=INPUTS)
     assert made.begin({"x": PROBE_X}, 0, labelled=True) > 0
     assert made.effects.predicted
     assert tuple(layer.name for layer in made.layers) == NAMES
@@ -399,7 +399,7 @@ def exact(probe_opened, probe):
     """The same, with every layer run by itself."""
     variants = [ALL, *((word, name) for word in (ONLY, WITHOUT) for name in NAMES)]
     meter = EffectMeter(variants, probe.effects.scales, classes=True, labelled=True)
-    return Probe(probe_opened.model, probe_opened.quantizer, INPUTS, 0, meter)
+    return Probe(probe_opened.model, probe_opened.quantizer, inputs=INPUTS, effects=meter)
 
 
 def outputs(network, forms):
@@ -452,7 +452,7 @@ def test_a_network_whose_gradients_are_unknown_is_run_layer_by_layer(caplog, mon
     model = prepare(load_model(g.model({"x": ["N", 4]}, g.op("Sign", [first], "sign")))).graph_model
     placement = place(model)
     caplog.set_level("INFO", logger="trtint8.sensitivity.measure")
-    probe = Probe(model, Quantizer.of(placement, {"x": 4.0}), INPUTS, 0, None)
+    probe = Probe(model, Quantizer.of(placement, {"x": 4.0}), inputs=INPUTS)
     assert "Sign 'sign': the gradient of this operator is not known" in caplog.text
     ticks = itertools.count()
     with monkeypatch.context() as patched:  # a run of the network takes a second
@@ -473,7 +473,7 @@ def test_gradients_that_predict_far_more_noise_than_there_is_are_not_used(caplog
     x = PROBE_X.copy()
     x[:, 0] = x[:, 1] / 2 + np.float32(3e-6)
     caplog.set_level("INFO", logger="trtint8.sensitivity.measure")
-    probe = Probe(model, Quantizer.of(place(model), {"x": 4.0}), INPUTS, 0, None)
+    probe = Probe(model, Quantizer.of(place(model), {"x": 4.0}), inputs=INPUTS)
     probe.begin({"x": x}, 0, labelled=False)
     assert not probe.effects.predicted
     assert re.search(r"by their gradients, layers have \d\d dB more noise than the quantized", caplog.text)
@@ -488,7 +488,7 @@ def finished(shape, end):
     prepared = prepare(load_model(g.model({"x": shape}, end(g, product)))).graph_model
     placement = place(prepared)
     quantizer = Quantizer.of(placement, dict.fromkeys(placement.tensors, 8.0))
-    return Probe(prepared, quantizer, (InputSpec("x", PROBE_X.dtype, tuple(shape)),), 0, None)
+    return Probe(prepared, quantizer, inputs=(InputSpec("x", PROBE_X.dtype, tuple(shape)),))
 
 
 def turned(g, product):
@@ -558,7 +558,7 @@ def ratio(divisors):
     prepared = prepare(load_model(model)).graph_model
     inputs = (*INPUTS, InputSpec("z", np.dtype(np.float32), ("N", 4)))
     feed = {"x": PROBE_X, "z": divisors}
-    probe = Probe(prepared, Quantizer.of(place(prepared), {"x": 4.0}), inputs, 0, None)
+    probe = Probe(prepared, Quantizer.of(place(prepared), {"x": 4.0}), inputs=inputs)
     probe.begin(feed, 0, labelled=False)
     return probe, feed
 
@@ -589,7 +589,7 @@ def test_classes_that_are_the_first_output_are_no_scores():
     graph.graph.output.insert(0, helper.make_tensor_value_info(best, TensorProto.INT64, ["N", 2]))
     model = prepare(load_model(graph)).graph_model
     inputs = (InputSpec("x", np.dtype(np.float32), ("N", 2, 4)),)
-    probe = Probe(model, Quantizer.of(place(model), {"x": 4.0}), inputs, 0, None)
+    probe = Probe(model, Quantizer.of(place(model), {"x": 4.0}), inputs=inputs)
     feed = {"x": PROBE_X[:4, None] + np.zeros((1, 2, 1), np.float32)}
     probe.begin(feed, 0, labelled=False)
     found = probe.run(feed, None, 0).effects
@@ -608,7 +608,7 @@ def test_a_batch_of_other_shapes_whose_gradients_are_unknown_is_refused(probe_op
 
 
 def test_samples_that_were_measured_before_are_only_looked_at(probe_opened, probe):
-    skipping = Probe(probe_opened.model, probe_opened.quantizer, INPUTS, 5, probe.effects)
+    skipping = Probe(probe_opened.model, probe_opened.quantizer, inputs=INPUTS, skip=5, effects=probe.effects)
     found = skipping.run({"x": PROBE_X}, None, 0)
     assert (found.samples, found.effects, found.local) == (5, None, None)
     assert (
@@ -639,7 +639,7 @@ def test_a_meter_of_other_outputs(probe_opened):
     variants = [ALL, *((ONLY, name) for name in NAMES)]
     meter = EffectMeter(variants, {"whole": 1.0}, classes=False, labelled=False, predicted=True)
     with pytest.raises(TableError, match="the checkpoint is of the outputs whole, which are not those"):
-        Probe(probe_opened.model, probe_opened.quantizer, INPUTS, 0, meter)
+        Probe(probe_opened.model, probe_opened.quantizer, inputs=INPUTS, effects=meter)
 
 
 @pytest.mark.parametrize("predicted", [True, False])
@@ -652,13 +652,13 @@ def test_boxes_do_not_hide_the_scores_of_a_detector(predicted):
     variants = variants_of(layers, predicted=predicted)
     meter = EffectMeter(variants, scales, classes=False, labelled=False, predicted=predicted)
     feed = {"images": images(256)}
-    effects = Probe(model, quantizer, inputs, 0, meter).run(feed, None, 0).effects
+    effects = Probe(model, quantizer, inputs=inputs, effects=meter).run(feed, None, 0).effects
     found = propagate(cut(model, quantizer), feed, lambda *_: None)
     for layer in layers:
         error = (found.only[layer]["joined_out"] - found.reference["joined_out"]).astype(np.float64)
         noise = np.square(error[:, :4] / 200).sum() + np.square(error[:, 4:] / 0.5).sum()
         assert effects.noise((ONLY, layer)) == pytest.approx(noise, rel=0.25 if predicted else 1e-4)
-    first = Probe(model, quantizer, inputs, 0, None)
+    first = Probe(model, quantizer, inputs=inputs)
     first.begin(feed, 0, labelled=False)
     assert list(first.effects.scales) == [BOXES, SCORES]
 
