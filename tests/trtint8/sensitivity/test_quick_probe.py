@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from calibrators.errors import CalibrationDataError
 from tests.trtint8.onnx_models import Shaped
-from tests.trtint8.simulation.two_products import WEIGHTS, opened_products
+from tests.trtint8.simulation.opened import WEIGHTS, opened_products
 from trtint8.models.model import load_model, prepare
 from trtint8.models.session import ModelSession
 from trtint8.quantization.placement import place

@@ -1,10 +1,10 @@
 """Gradients beside differences of the function itself."""
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
 from calibrators.host.session import open_session
+from tests.trtint8.simulation.opened import parsed
 from trtint8.models.graph_writer import GraphWriter, Term
 from trtint8.sensitivity.gradients.backward import append_gradients
 from trtint8.sensitivity.gradients.rule import infer_shapes
@@ -13,31 +13,9 @@ from trtint8.sensitivity.gradients.rule import infer_shapes
 STEP = 1e-3
 
 
-def parsed(inputs, text, opset):
-    body, _, constants = text.partition(" where ")
-    head = f'<ir_version: 8, opset_import: ["": {opset}]> g ({inputs}) => (float[] y) <{constants}>'
-    proto = onnx.parser.parse_model(f"{head} {{ {body} }}")
-    for node in proto.graph.node:
-        node.name = node.output[0]
-    random = np.random.default_rng(2)
-    while proto.graph.value_info:
-        constant = proto.graph.value_info.pop()
-        sizes = [size.dim_value for size in constant.type.tensor_type.shape.dim]
-        drawn = random.standard_normal(sizes).astype(np.float32)
-        proto.graph.initializer.append(onnx.numpy_helper.from_array(drawn, constant.name))
-    return proto
-
-
 def network(inputs, text, opset=17):
-    """A model in ONNX's own text, whose output is ``y`` and whose nodes are called like their outputs.
-
-    Args:
-        inputs: The inputs, such as ``float[N, 4] x``.
-        text: The nodes, and behind ``where`` the constants: ``y = Add (x, c) where float[2] c = {1, 2}``.
-            Constants without values have random ones.
-        opset: The version of the operators.
-    """
-    return ir.from_proto(onnx.shape_inference.infer_shapes(parsed(inputs, text, opset)))
+    """A model whose output is ``y``; see :func:`parsed`."""
+    return ir.from_proto(parsed(inputs, text, opset=opset))
 
 
 def with_gradients(model, *tensors):
@@ -69,13 +47,13 @@ def assert_gradients(inputs, text, opset=17, **values):
     """Compares v . (f(x + h d) - f(x - h d)) / 2h with the gradient of v . f times d, for every input.
 
     Args:
-        inputs: As for :func:`network`; sizes that are open become two.
-        text: As for :func:`network`.
+        inputs: As for :func:`parsed`; sizes that are open become two.
+        text: As for :func:`parsed`.
         opset: The version of the operators.
         values: Values of inputs, over and over; of others they are random.
     """
     random, plain, feed = np.random.default_rng(0), network(inputs, text, opset), {}
-    for value in parsed(inputs, text, opset).graph.input:
+    for value in parsed(inputs, text, opset=opset).graph.input:
         sizes = [size.dim_value or 2 for size in value.type.tensor_type.shape.dim]
         given = values.get(value.name)
         drawn = random.standard_normal(sizes) if given is None else np.resize(given, sizes)
