@@ -262,13 +262,7 @@ class EffectMeter:
 
     def fresh(self) -> EffectMeter:
         """Makes the same meter without data."""
-        return EffectMeter(
-            tuple(self._rows),
-            self.scales,
-            classes=self.classes,
-            labelled=self._labelled,
-            predicted=self.predicted,
-        )
+        return EffectMeter(**{**self.state(), "sums": None})
 
     def merge(self, other: EffectMeter) -> None:
         """Adds the sums of another meter of the same variants, for later batches.

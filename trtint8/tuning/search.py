@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
-import onnx_ir as ir
 
 from calibrators.checks import without_warnings
 from calibrators.data.batches import Batches
@@ -311,12 +310,12 @@ class Search:
     def _bias_corrected(self, start: Candidate) -> Candidate | None:
         graph_model, amax = start.model.graph_model, start.table.amax
         corrected = correct_biases(graph_model, start.placement, amax, self._feeds("Correcting biases"))
-        return _with_weights(start, corrected.model, CORRECTION) if corrected.corrections else None
+        return start.with_weights(corrected.model, CORRECTION) if corrected.corrections else None
 
     def _rounded(self, start: Candidate) -> Candidate | None:
         feeds = self._feeds("Looking at weights")
         adapted = adapt_rounding(start.model.graph_model, start.placement, feeds, seed=self._seed)
-        return _with_weights(start, adapted.model, ROUNDING)
+        return start.with_weights(adapted.model, ROUNDING)
 
     def _restore_fewest_to_float(self, plain: Found) -> None:
         """Restores as few layers to float as the budget allows, those of most noise per cost first.
@@ -502,14 +501,6 @@ def shown(feeds: Iterator[FeedDict], what: str, samples: int | None) -> Iterator
             advance(batch_rows(feed) or 1)
 
 
-def _with_weights(start: Candidate, graph_model: ir.Model, *remedies: str) -> Candidate:
-    """A candidate with changed weights and the same ranges."""
-    model = rebuilt(graph_model, start.model.name)
-    provenance = dataclasses.replace(start.table.provenance, model=model.fingerprint)
-    table = dataclasses.replace(start.table, provenance=provenance)
-    return dataclasses.replace(start, model=model, table=table, remedies=(*start.remedies, *remedies))
-
-
 def with_layers_in_float(plain: Candidate, compensated: Candidate, keep_float: tuple[str, ...]) -> Candidate:
     """A candidate with layers in float, and with compensating weights and biases in the layers in INT8.
 
@@ -543,7 +534,7 @@ def with_layers_in_float(plain: Candidate, compensated: Candidate, keep_float: t
     if not differs:
         return start
     _, remedies = compensated.beyond(plain)
-    return _with_weights(start, graph_model, *remedies)
+    return start.with_weights(graph_model, *remedies)
 
 
 #: The least part of the noise that is expected to remain: what the layers' shares leave out.
