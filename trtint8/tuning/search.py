@@ -223,7 +223,7 @@ class Search:
         """
         best = self._best
 
-        def is_better(_candidate: Candidate, score: Score) -> bool:
+        def is_better(score: Score) -> bool:
             least = best.score.sqnr_db + least_gain
             return (self._fits(score), score.sqnr_db) > (self._fits(best.score), least)
 
@@ -233,7 +233,7 @@ class Search:
         self,
         what: str,
         make: Callable[[], Candidate | None],
-        is_better: Callable[[Candidate, Score], bool],
+        is_better: Callable[[Score], bool],
     ) -> Score | None:
         """Scores a candidate, which becomes the best one where it is better.
 
@@ -254,7 +254,7 @@ class Search:
             if candidate is None:
                 return None
             self._limit.check()
-            self._scored(what, candidate, partial(is_better, candidate))
+            self._scored(what, candidate, is_better)
         elif known.what != what:
             return None  # it did not apply when the search was interrupted
         else:
@@ -438,12 +438,12 @@ class Search:
             candidate = with_layers_in_float(plain, self._compensated(plain, way), keep_float)
             return candidate if candidate.remedies == (*plain.remedies, *way) else None
 
-        def is_better(candidate: Candidate, score: Score) -> bool:
+        def is_better(score: Score) -> bool:
             if self._fits(score) != self._fits(best.score):
                 return self._fits(score)
             if self._fits(score) and set(keep_float) != set(best.candidate.keep_float):
                 return self._cost(keep_float) < self._cost(best.candidate.keep_float)
-            more = len(candidate.remedies) > len(best.candidate.remedies)
+            more = len(plain.remedies) + len(way) > len(best.candidate.remedies)
             return score.sqnr_db > best.score.sqnr_db + (_LEAST_GAIN_DB if more else 0.0)
 
         return self._try(", ".join([what, *(f"with {name}" for name in way[:1]), *way[1:]]), make, is_better)

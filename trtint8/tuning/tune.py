@@ -165,13 +165,12 @@ class Tuned(records.Result):
         Raises:
             UnsupportedError: pandas is not installed.
         """
-        scores = dict.fromkeys(("value", "drop", "value_percent", "drop_percent", "sqnr_db"), True)
-        columns = {"what": False, "taken": False, **scores}
-        columns |= dict.fromkeys(("keep_float", "float_cost", "seconds"), False)
+        of_score = ("value", "drop", "value_percent", "drop_percent", "sqnr_db")
+        names = ("what", "taken", *of_score, "keep_float", "float_cost", "seconds")
         return data_frame(
             {
-                name: [getattr(trial.score if of_score else trial, name) for trial in self.trials]
-                for name, of_score in columns.items()
+                name: [getattr(trial.score if name in of_score else trial, name) for trial in self.trials]
+                for name in names
             }
         )
 

@@ -216,10 +216,6 @@ def _instance_normalization(step: Step) -> Term:
     return _standardized(step, scaled, step.x, range(2, step.rank))
 
 
-def _layer_normalization(step: Step) -> Term:
-    return _standardized(step, step.gradient * step.input(1), step.x, range(step.axis(), step.rank))
-
-
 def _group_normalization(step: Step) -> Term:
     """That of the channels of a group together, which lie along one axis once the tensor is reshaped."""
     (channels,) = step.sizes(step.x, [1])
@@ -228,11 +224,6 @@ def _group_normalization(step: Step) -> Term:
     scaled = _scaled(step, np.repeat(scale, channels // len(scale)))
     x, gradient = (term.op("Reshape", [0, groups, -1]) for term in (step.x, scaled))
     return _standardized(step, gradient, x, [2]).op("Reshape", step.x.op("Shape"))
-
-
-def _rms_normalization(step: Step) -> Term:
-    scaled = step.gradient * step.input(1)
-    return _by_root_mean_square(step, scaled, step.x, range(step.axis(), step.rank))
 
 
 def _lp_normalization(step: Step) -> Term:
@@ -298,6 +289,11 @@ def _by_root_mean_square(step: Step, gradient: Term, x: Term, axes: Sequence[int
     return _less_along(gradient, x / root, "ReduceMean", axes) / root
 
 
+def _of_last_axes(gradient: Callable[[Step, Term, Term, Sequence[int]], Term]) -> Rule:
+    """The rule of a normalization over the axes from one on, whose values are scaled then."""
+    return lambda step: gradient(step, step.gradient * step.input(1), step.x, range(step.axis(), step.rank))
+
+
 def _less_along(gradient: Term, normal: Term, kind: str, axes: Sequence[int]) -> Term:
     """A gradient less its part along the normal values, which a change of their length cannot change."""
     return gradient - normal * (gradient * normal).reduced(kind, axes)
@@ -314,7 +310,7 @@ ELEMENTWISE: Mapping[str, Rule] = {
     "Identity": lambda step: step.gradient,
     "InstanceNormalization": _instance_normalization,
     "LRN": _local_response_normalization,
-    "LayerNormalization": _layer_normalization,
+    "LayerNormalization": _of_last_axes(_standardized),
     "Log": lambda step: step.gradient / _above_zero(step.x),
     "LogSoftmax": _log_softmax,
     "LpNormalization": _lp_normalization,
@@ -324,7 +320,7 @@ ELEMENTWISE: Mapping[str, Rule] = {
     "Mul": _of_each(lambda step, index: step.gradient * step.input(1 - index)),
     "Neg": lambda step: -step.gradient,
     "Pow": _pow,
-    "RMSNormalization": _rms_normalization,
+    "RMSNormalization": _of_last_axes(_by_root_mean_square),
     "ReduceL1": _of_elements(lambda step, _: step.x.op("Sign")),
     # The element over the norm; zero where the norm is.
     "ReduceL2": _of_elements(lambda step, norm: step.x / _above_zero(norm)),
