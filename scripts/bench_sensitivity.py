@@ -125,7 +125,7 @@ def compare_with_exact(
     outputs = dict(zip(made, session.run(None, {name: first}), strict=True))
     variants = [ALL, *((word, layer) for word in (ONLY, WITHOUT) for layer in names)]
     exact = EffectMeter(variants, output_scales(outputs), classes=False, labelled=False)
-    probe = Probe(prepared.graph_model, quantizer, prepared.inputs, 0, exact, threads=threads)
+    probe = Probe(prepared.graph_model, quantizer, inputs=prepared.inputs, effects=exact, threads=threads)
     start = time.perf_counter()
     for place_in_data in range(0, len(case.held_out), case.batch_size):
         rows = case.held_out[place_in_data : place_in_data + case.batch_size]

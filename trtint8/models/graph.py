@@ -474,44 +474,47 @@ def values_behind(nodes: Iterable[ir.Node], starts: Callable[[ir.Node], bool]) -
 
 @dataclass(frozen=True)
 class Window:
-    """The geometry of a convolution over its spatial axes.
+    """How the kernel of a convolution, or of a pooling, moves over the spatial axes.
 
     Attributes:
+        kernel: The kernel's size along every spatial axis.
         strides: One stride per spatial axis.
         dilations: One dilation per spatial axis.
         pads: Numbers of zeros before every spatial axis, then after every spatial axis, as in ONNX.
     """
 
+    kernel: tuple[int, ...]
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     pads: tuple[int, ...]
 
+    @classmethod
+    def of(cls, node: ir.Node, kernel: Sequence[int], spatial: Callable[[], Sequence[int]]) -> Window:
+        """The window of a node, with the pads that ONNX's ``auto_pad`` means.
 
-def padding(
-    auto_pad: str, pads: Sequence[int], spatial: Sequence[int], kernel: Sequence[int], window: Window
-) -> Window:
-    """Computes the pads that ONNX's ``auto_pad`` means.
+        Args:
+            node: The node.
+            kernel: The kernel's size along every spatial axis.
+            spatial: Gives the sizes of the input along these axes, on which some pads depend.
+        """
+        attributes, ones = node.attributes, [1] * len(kernel)
+        strides, dilations = (tuple(attributes.get_ints(name, ones)) for name in ("strides", "dilations"))
+        auto_pad, pads = attributes.get_string("auto_pad", "NOTSET"), (0,) * (2 * len(kernel))
+        if auto_pad.startswith("SAME"):
+            totals = [
+                max(0, (math.ceil(n / s) - 1) * s + (k - 1) * d + 1 - n)
+                for n, s, k, d in zip(spatial(), strides, kernel, dilations, strict=True)
+            ]
+            small, large = [total // 2 for total in totals], [total - total // 2 for total in totals]
+            pads = (*small, *large) if auto_pad == "SAME_UPPER" else (*large, *small)
+        elif auto_pad == "NOTSET":
+            pads = tuple(attributes.get_ints("pads", ())) or pads
+        return cls(tuple(kernel), strides, dilations, pads)
 
-    Args:
-        auto_pad: "NOTSET", "VALID", "SAME_UPPER" or "SAME_LOWER".
-        pads: Explicit pads, used with "NOTSET"; empty for none.
-        spatial: Sizes of the input along its spatial axes.
-        kernel: Sizes of the kernel along the same axes.
-        window: Strides and dilations.
-
-    Returns:
-        A window with the strides, the dilations and the pads.
-    """
-    if not auto_pad.startswith("SAME"):
-        explicit = tuple(pads) if auto_pad == "NOTSET" and pads else (0,) * (2 * len(kernel))
-        return Window(window.strides, window.dilations, explicit)
-    totals = [
-        max(0, (math.ceil(n / s) - 1) * s + (k - 1) * d + 1 - n)
-        for n, s, k, d in zip(spatial, window.strides, kernel, window.dilations, strict=True)
-    ]
-    small, large = [total // 2 for total in totals], [total - total // 2 for total in totals]
-    ordered = (*small, *large) if auto_pad == "SAME_UPPER" else (*large, *small)
-    return Window(window.strides, window.dilations, ordered)
+    @property
+    def reach(self) -> list[int]:
+        """The kernel's length along each axis, less one."""
+        return [d * (k - 1) for k, d in zip(self.kernel, self.dilations, strict=True)]
 
 
 def may_be_float(value: ir.Value) -> bool:

@@ -262,13 +262,7 @@ class EffectMeter:
 
     def fresh(self) -> EffectMeter:
         """Makes the same meter without data."""
-        return EffectMeter(
-            tuple(self._rows),
-            self.scales,
-            classes=self.classes,
-            labelled=self._labelled,
-            predicted=self.predicted,
-        )
+        return EffectMeter(**{**self.state(), "sums": None})
 
     def merge(self, other: EffectMeter) -> None:
         """Adds the sums of another meter of the same variants, for later batches.
@@ -313,15 +307,11 @@ class EffectMeter:
 
     def effects(self, variants: Iterable[Variant]) -> list[Effect]:
         """Estimates the effects of variants from the samples so far."""
-        predicted = self._predicted_rows()
+        predicted = np.array([self.predicted and word == ONLY for word, _ in self._rows], bool)
         sums = limited(self.sums, predicted)
         halves = self._half_widths(sums, predicted)
         rows = (self._rows[variant] for variant in variants)
         return [self._effect(sums[row], float(halves[row])) for row in rows]
-
-    def _predicted_rows(self) -> Flags:
-        """Which variants' noise gradients predict, shape (variants,)."""
-        return np.array([self.predicted and word == ONLY for word, _ in self._rows], bool)
 
     def _effect(self, row: Floats, half: float) -> Effect:
         """The effect of a variant with these sums, and an interval of this half width in decibels."""

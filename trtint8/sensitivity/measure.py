@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -42,9 +43,9 @@ from trtint8.models.samples.joining import with_open_batch
 from trtint8.models.serialization import runnable
 from trtint8.models.session import open_graph_model
 from trtint8.quantization.operators import commutes_with_quantization
-from trtint8.quantization.placement import Placement, only_read_by, place
+from trtint8.quantization.placement import only_read_by, place
 from trtint8.quantization.quantize import tensor_names
-from trtint8.sensitivity.effects import ALL, ONLY, WITHOUT, Effect, EffectMeter, output_scales, variants_of
+from trtint8.sensitivity.effects import ALL, ONLY, WITHOUT, EffectMeter, output_scales, variants_of
 from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.local import LocalMeter
 from trtint8.sensitivity.quick_probe import QuickNetwork
@@ -139,13 +140,15 @@ def measure(
         UnsupportedError: Workers cannot be reached or have no room.
         WorkerError: Workers died again and again.
     """
+    # Of the whole model, also what is cut off.
     given, known = set(_output_names(prepared)), frozenset(tensor_names(prepared.graph_model))
     prepared = runnable_part(prepared)
     shown = find_shown_picks(prepared.graph_model)
     picking = with_open_batch(giving_picks(prepared.graph_model, shown)) if shown else None
     prepared = prepared.part(before_picks(prepared.graph_model))
     picked_from = tuple(name for name in _output_names(prepared) if name not in given)
-    placement = _checked_placement(prepared, table, known, keep_float)
+    placement = place(prepared.graph_model, keep_float)
+    table.check_model(prepared.fingerprint, placement.tensors, known)
     compared = giving(prepared.graph_model, compared_tensors(prepared.graph_model, placement.reading_pairs))
     prepared = prepared.part(with_open_batch(compared))
     kept = None
@@ -156,18 +159,16 @@ def measure(
     layers = find_layers(prepared.graph_model.graph, quantizer.placement)
     copies = _copied_inputs(layers, find_layers(prepared.graph_model.graph, placement))
     measurement = Measurement(prepared, layers, tolerance_db, kept, copies, shown)
-    work = _SensitivityWork(
-        prepared.inputs,
-        {name: table.amax[name] for name in placement.tensors},
-        tuple(keep_float),
-        measurement.skip,
-        measurement.effects,
-        batches.num_samples,
-        tolerance_db == 0,
-        threads if run.is_local else run.worker_threads,
-        shown,
+    make = partial(
+        Probe,
+        inputs=prepared.inputs,
+        skip=measurement.skip,
+        samples=batches.num_samples,
+        every_sample=tolerance_db == 0,
+        threads=threads if run.is_local else run.worker_threads,
+        shown=shown,
     )
-    probe = work.probe(prepared.graph_model, quantizer, picking)
+    probe = make(prepared.graph_model, quantizer, effects=measurement.effects, picking=picking)
     head, batches = batches.begun()
     if head is None:
         raise _no_samples()
@@ -181,11 +182,12 @@ def measure(
                 results_here(probe.run, batches, description=MEASURING, progress=progress)
             )
         else:
-            sent = replace(
-                work,
-                effects=probe.effects,
-                model=stack.enter_context(runnable(prepared.graph_model)),
-                picking=stack.enter_context(runnable(picking)) if picking else None,
+            sent = _SensitivityWork(
+                partial(make, effects=probe.effects),
+                {name: table.amax[name] for name in placement.tensors},
+                tuple(keep_float),
+                stack.enter_context(runnable(prepared.graph_model)),
+                stack.enter_context(runnable(picking)) if picking else None,
             )
             del probe  # and what it has opened
             results = stack.enter_context(run.results(sent, batches, description=MEASURING))
@@ -195,19 +197,6 @@ def measure(
 
 def _output_names(prepared: Model) -> list[str]:
     return [value.name or "" for value in prepared.graph_model.graph.outputs]
-
-
-def _checked_placement(
-    prepared: Model, table: CalibrationTable, known: Collection[str], keep_float: Sequence[str]
-) -> Placement:
-    """Where pairs go, with a range for each; ``known`` are all tensors of the whole model.
-
-    Raises:
-        TableError: The table does not fit the model.
-    """
-    placement = place(prepared.graph_model, keep_float)
-    table.check_model(prepared.fingerprint, placement.tensors, known)
-    return placement
 
 
 def _rounding_once(graph: ir.Graph, quantizer: Quantizer) -> Quantizer:
@@ -317,19 +306,19 @@ class Measurement:
                 f"{Argument('tolerance_db')} is {tolerance_db!r}; give a number of decibels, 0 or more"
             )
         self._prepared, self._layers, self._tolerance_db = prepared, tuple(layers), float(tolerance_db)
+        self._names = tuple(layer.name for layer in layers)
         self._checkpoint, self._copies = checkpoint, copies or {}
         self._saved = checkpoint.load() if checkpoint else None
         self._timer = Timer(checkpoint.seconds if checkpoint else 0.0)
         self._fingerprint, self._labels = DataFingerprint(), DataFingerprint()
         self._effects: EffectMeter | None = None
-        self._local = LocalMeter(tuple(layer.name for layer in self._layers))
+        self._local = LocalMeter(self._names)
         self._picks = PicksMeter(shown)
         self._converged = False
         self.skip = 0
         if self._saved is not None:
-            names = [layer.name for layer in self._layers]
-            variants = variants_of(names, predicted=self._saved.effects.predicted)
-            self._saved.check_layers(names, variants)
+            variants = variants_of(self._names, predicted=self._saved.effects.predicted)
+            self._saved.check_layers(self._names, variants)
             self._saved.check_picks(self._picks)
             self._picks = PicksMeter(shown, self._saved.picks)
             self.skip = self._saved.samples
@@ -400,7 +389,7 @@ class Measurement:
         assert self._effects is not None
         if self._fingerprint.samples < _FEWEST_SAMPLES:
             return False
-        noise = {layer.name: self._effects.noise((ONLY, layer.name)) for layer in self._layers}
+        noise = {name: self._effects.noise((ONLY, name)) for name in self._names}
         least = _MATTERING * sum(noise.values())
         effects = self._effects.effects((ONLY, name) for name, power in noise.items() if power > least)
         return all(one.interval_db[1] - one.sqnr_db <= self._tolerance_db for one in effects)
@@ -409,14 +398,19 @@ class Measurement:
         """What the sums say."""
         meter = self._effects
         assert meter is not None
-        quantized = meter.effect(ALL)
-        noise = {layer.name: meter.noise((ONLY, layer.name)) for layer in self._layers}
-        total = sum(noise.values())
-        shares = {name: power / total if total else 0.0 for name, power in noise.items()}
-        alone = [(ONLY, layer.name) for layer in self._layers]
-        only = meter.effects(alone)
+        alone = [(ONLY, name) for name in self._names]
+        noise = [meter.noise(variant) for variant in alone]
+        total = sum(noise)
+        shares = [power / total if total else 0.0 for power in noise]
+        without = (
+            meter.remaining_effects(self._names)
+            if meter.predicted
+            else meter.effects((WITHOUT, name) for name in self._names)
+        )
         layers = []
-        for layer, own, others in zip(self._layers, only, self._without(meter), strict=True):
+        for layer, own, others, share in zip(
+            self._layers, meter.effects(alone), without, shares, strict=True
+        ):
             weights_db, activations_db, cumulative_db = self._local.levels(layer.name)
             layers.append(
                 LayerSensitivity(
@@ -427,8 +421,8 @@ class Measurement:
                     weights_db if layer.weights else None,
                     activations_db if layer.activations else None,
                     cumulative_db,
-                    shares[layer.name],
-                    tuple(self._suspects(layer, table, noisy=shares[layer.name] > 1 / len(self._layers))),
+                    share,
+                    tuple(self._suspects(layer, table, noisy=share > 1 / len(self._layers))),
                     tuple(copy.name for copy in self._copies.get(layer.name, ())),
                     module_of(layer.node),
                 )
@@ -437,7 +431,7 @@ class Measurement:
             self._fingerprint.samples,
             self._converged,
             self._tolerance_db,
-            quantized,
+            meter.effect(ALL),
             meter.reference_top1(),
             tuple(layers),
             self._prepared.fingerprint,
@@ -446,13 +440,6 @@ class Measurement:
             meter.shown(alone) or self._fingerprint.samples,
             picks_changed=self._picks.value(),
         )
-
-    def _without(self, meter: EffectMeter) -> list[Effect]:
-        """The effects of all layers except one, for each layer."""
-        names = [layer.name for layer in self._layers]
-        if meter.predicted:
-            return meter.remaining_effects(names)
-        return meter.effects((WITHOUT, name) for name in names)
 
     def _suspects(self, layer: Layer, table: CalibrationTable, *, noisy: bool) -> list[Suspect]:
         """What is suspicious about a layer; ``noisy`` says whether it makes more noise than the mean one."""
@@ -563,13 +550,14 @@ class Probe:
         quantizer: How the model's tensors are quantized.
         inputs: The network's inputs.
         skip: How many of the first samples are checked and not run.
-        effects: A meter whose scales hold, and which says whether effects are predicted; None decides by the
-            first batch, see :meth:`begin`.
+        effects: A meter without data, whose scales hold, and which says whether effects are predicted; None
+            decides by the first batch, see :meth:`begin`.
         samples: How many samples the data has, where that is known.
         every_sample: Whether each of them shows what the layers cost, where gradients predict it; see
             :class:`trtint8.sensitivity.quick_probe.QuickNetwork`.
         threads: Threads per operator; ONNX Runtime's choice where None.
-        pick_runs: Counts the picks that change; None where the network picks nothing.
+        shown: The tensors that show what the network picks.
+        picking: The network that gives these tensors; None where it picks nothing.
 
     Raises:
         TableError: The meter is of other outputs than the network's.
@@ -583,16 +571,18 @@ class Probe:
         self,
         graph_model: ir.Model,
         quantizer: Quantizer,
-        inputs: Sequence[InputSpec],
-        skip: int,
-        effects: EffectMeter | None,
         *,
+        inputs: Sequence[InputSpec],
+        skip: int = 0,
+        effects: EffectMeter | None = None,
         samples: int | None = None,
         every_sample: bool = False,
         threads: int | None = None,
-        pick_runs: _PickRuns | None = None,
+        shown: Sequence[ShownPicks] = (),
+        picking: ir.Model | None = None,
     ) -> None:
-        self.effects, self._pick_runs = effects, pick_runs
+        self.effects = effects
+        self._pick_runs = _PickRuns(picking, quantizer, shown, threads) if picking else None
         self._network = cut(graph_model, quantizer, threads=threads)
         self._inputs, self._skip = tuple(inputs), skip
         if effects and not set(effects.scales).issubset(part.name for part in self._network.parts):
@@ -601,6 +591,7 @@ class Probe:
                 "model; remove it to begin anew"
             )
         self.layers = self._network.layers
+        self._names = tuple(layer.name for layer in self.layers)
         self._quick: QuickNetwork | None = None
         if self.layers and (effects is None or effects.predicted):
             try:
@@ -689,7 +680,7 @@ class Probe:
                     f"({error}); give samples of one shape"
                 ) from error
             return BatchEffects(fingerprint, effects, local, seen_labels, picks)
-        local = LocalMeter(tuple(layer.name for layer in self.layers))
+        local = LocalMeter(self._names)
         watch = local.watch(fingerprint.samples, alone=first < _LOCAL_SAMPLES)
         found = propagate(self._network, feed, watch)
         reference = self._network.split(found.reference)
@@ -704,7 +695,7 @@ class Probe:
         labels = np.zeros(samples, np.int64) if labelled else None
         form = BatchForm.of({first: reference[first]}, labels, samples)
         predicted = self._quick is not None
-        variants = variants_of((layer.name for layer in self.layers), predicted=predicted)
+        variants = variants_of(self._names, predicted=predicted)
         return EffectMeter(
             variants,
             output_scales(self._network.split(reference)),
@@ -730,54 +721,28 @@ def _seen_labels(digests: Sequence[int], labels: Array | None) -> DataFingerprin
 
 @dataclass(frozen=True)
 class _SensitivityWork:
-    """Runs all variants of a network on single batches.
+    """Runs all variants of a network on single batches, in another process.
 
     Attributes:
-        inputs: The model's inputs.
+        make: Makes the probe of a network.
         amax: The ranges that placement needs.
         keep_float: Names of nodes, or patterns, that stay in float.
-        skip: How many of the data's first samples are compared with a checkpoint and not run.
-        effects: A meter without data, whose scales hold; None before they are known.
-        samples: How many samples the data has; None where that is not known.
-        every_sample: Whether each of them shows what the layers cost.
-        threads: Threads per operator; ONNX Runtime's choice where None.
-        shown: The tensors that show what the network picks.
-        model: For workers, the prepared model, serialized; or, beyond 2 GiB, its path.
+        model: The prepared model, serialized; or, beyond 2 GiB, its path.
         picking: The same of the network that gives what shows its picks; None where it picks nothing.
     """
 
-    inputs: tuple[InputSpec, ...]
+    make: Callable[..., Probe]
     amax: Mapping[str, float]
     keep_float: tuple[str, ...]
-    skip: int
-    effects: EffectMeter | None
-    samples: int | None
-    every_sample: bool
-    threads: int | None
-    shown: tuple[ShownPicks, ...] = ()
-    model: bytes | Path = b""
-    picking: bytes | Path | None = None
-
-    def probe(self, graph_model: ir.Model, quantizer: Quantizer, picking: ir.Model | None) -> Probe:
-        """Opens the network, and the one that gives what shows its picks, if any."""
-        return Probe(
-            graph_model,
-            quantizer,
-            self.inputs,
-            self.skip,
-            self.effects,
-            samples=self.samples,
-            every_sample=self.every_sample,
-            threads=self.threads,
-            pick_runs=_PickRuns(picking, quantizer, self.shown, self.threads) if picking else None,
-        )
+    model: bytes | Path
+    picking: bytes | Path | None
 
     def open(self) -> BatchFunction[BatchEffects]:
         """Opens the model."""
         graph_model, picking = _loaded(self.model), self.picking and _loaded(self.picking)
         placement = place(graph_model, self.keep_float)
         quantizer = _rounding_once(graph_model.graph, Quantizer.of(placement, self.amax))
-        return self.probe(graph_model, quantizer, picking or None).run
+        return self.make(graph_model, quantizer, picking=picking).run
 
 
 def _loaded(model: bytes | Path) -> ir.Model:

@@ -461,7 +461,12 @@ class _State:
 
     def _changed(self, segment: Segment) -> dict[str, frozenset[str]]:
         """The outputs of a segment that differ in each variant, the one that begins with it included."""
-        changed = {name: _reached(segment, own) for name, own in self.variants.items()}
+        changed = {
+            name: frozenset[str]().union(
+                *(segment.dependents[read] for read in segment.inputs if read in own)
+            )
+            for name, own in self.variants.items()
+        }
         layer = segment.layer
         if layer is not None and (self._layers is None or layer.name in self._layers):
             changed[layer.name] = segment.dependents[layer.output]
@@ -487,12 +492,6 @@ class _State:
         for tensors in (self.tensors, *self.variants.values()):
             for name in self.network.last_read_by(number):
                 tensors.pop(name, None)
-
-
-def _reached(segment: Segment, own: NamedArrays) -> frozenset[str]:
-    """The outputs of a segment that differ in a variant, whose differing tensors are ``own``."""
-    changed = [segment.dependents[name] for name in segment.inputs if name in own]
-    return frozenset().union(*changed)
 
 
 def _size(tensors: NamedArrays) -> int:

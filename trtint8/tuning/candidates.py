@@ -25,7 +25,7 @@ from calibrators.records import Count, NonNegative
 from calibrators.tables.table import CalibrationTable
 from trtint8.arithmetic.simulation import IntegerRuns, Integers
 from trtint8.models.graph import modules_of
-from trtint8.models.model import Model
+from trtint8.models.model import Model, rebuilt
 from trtint8.models.session import open_graph_model
 from trtint8.models.shapes import StaticShapes, declared_sizes, multiply_adds
 from trtint8.quantization.config import Arithmetic
@@ -98,6 +98,18 @@ class Candidate:
             plain: That candidate.
         """
         return self.keep_float[len(plain.keep_float) :], self.remedies[len(plain.remedies) :]
+
+    def with_weights(self, graph_model: ir.Model, *remedies: str) -> Candidate:
+        """The same ranges for changed weights.
+
+        Args:
+            graph_model: The model with these weights.
+            *remedies: Names of the remedies that changed them, beside those of this candidate.
+        """
+        model = rebuilt(graph_model, self.model.name)
+        provenance = replace(self.table.provenance, model=model.fingerprint)
+        table = replace(self.table, provenance=provenance)
+        return replace(self, model=model, table=table, remedies=(*self.remedies, *remedies))
 
     def quantized(self) -> ir.Model:
         """Makes the model with Q/DQ pairs.

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
-import onnx_ir as ir
 
 from calibrators.checks import without_warnings
 from calibrators.data.batches import Batches
@@ -224,7 +223,7 @@ class Search:
         """
         best = self._best
 
-        def is_better(_candidate: Candidate, score: Score) -> bool:
+        def is_better(score: Score) -> bool:
             least = best.score.sqnr_db + least_gain
             return (self._fits(score), score.sqnr_db) > (self._fits(best.score), least)
 
@@ -234,7 +233,7 @@ class Search:
         self,
         what: str,
         make: Callable[[], Candidate | None],
-        is_better: Callable[[Candidate, Score], bool],
+        is_better: Callable[[Score], bool],
     ) -> Score | None:
         """Scores a candidate, which becomes the best one where it is better.
 
@@ -255,7 +254,7 @@ class Search:
             if candidate is None:
                 return None
             self._limit.check()
-            self._scored(what, candidate, partial(is_better, candidate))
+            self._scored(what, candidate, is_better)
         elif known.what != what:
             return None  # it did not apply when the search was interrupted
         else:
@@ -311,12 +310,12 @@ class Search:
     def _bias_corrected(self, start: Candidate) -> Candidate | None:
         graph_model, amax = start.model.graph_model, start.table.amax
         corrected = correct_biases(graph_model, start.placement, amax, self._feeds("Correcting biases"))
-        return _with_weights(start, corrected.model, CORRECTION) if corrected.corrections else None
+        return start.with_weights(corrected.model, CORRECTION) if corrected.corrections else None
 
     def _rounded(self, start: Candidate) -> Candidate | None:
         feeds = self._feeds("Looking at weights")
         adapted = adapt_rounding(start.model.graph_model, start.placement, feeds, seed=self._seed)
-        return _with_weights(start, adapted.model, ROUNDING)
+        return start.with_weights(adapted.model, ROUNDING)
 
     def _restore_fewest_to_float(self, plain: Found) -> None:
         """Restores as few layers to float as the budget allows, those of most noise per cost first.
@@ -439,12 +438,12 @@ class Search:
             candidate = with_layers_in_float(plain, self._compensated(plain, way), keep_float)
             return candidate if candidate.remedies == (*plain.remedies, *way) else None
 
-        def is_better(candidate: Candidate, score: Score) -> bool:
+        def is_better(score: Score) -> bool:
             if self._fits(score) != self._fits(best.score):
                 return self._fits(score)
             if self._fits(score) and set(keep_float) != set(best.candidate.keep_float):
                 return self._cost(keep_float) < self._cost(best.candidate.keep_float)
-            more = len(candidate.remedies) > len(best.candidate.remedies)
+            more = len(plain.remedies) + len(way) > len(best.candidate.remedies)
             return score.sqnr_db > best.score.sqnr_db + (_LEAST_GAIN_DB if more else 0.0)
 
         return self._try(", ".join([what, *(f"with {name}" for name in way[:1]), *way[1:]]), make, is_better)
@@ -502,14 +501,6 @@ def shown(feeds: Iterator[FeedDict], what: str, samples: int | None) -> Iterator
             advance(batch_rows(feed) or 1)
 
 
-def _with_weights(start: Candidate, graph_model: ir.Model, *remedies: str) -> Candidate:
-    """A candidate with changed weights and the same ranges."""
-    model = rebuilt(graph_model, start.model.name)
-    provenance = dataclasses.replace(start.table.provenance, model=model.fingerprint)
-    table = dataclasses.replace(start.table, provenance=provenance)
-    return dataclasses.replace(start, model=model, table=table, remedies=(*start.remedies, *remedies))
-
-
 def with_layers_in_float(plain: Candidate, compensated: Candidate, keep_float: tuple[str, ...]) -> Candidate:
     """A candidate with layers in float, and with compensating weights and biases in the layers in INT8.
 
@@ -543,7 +534,7 @@ def with_layers_in_float(plain: Candidate, compensated: Candidate, keep_float: t
     if not differs:
         return start
     _, remedies = compensated.beyond(plain)
-    return _with_weights(start, graph_model, *remedies)
+    return start.with_weights(graph_model, *remedies)
 
 
 #: The least part of the noise that is expected to remain: what the layers' shares leave out.

@@ -374,9 +374,7 @@ class SpeedPlanner:
         """
         groups = group_layers(self._builder.model.graph_model, self.layers)
         with self._opened_stopwatch() as stopwatch:
-            # The files of another machine are a memory of their own, and belong to one of its processors.
-            remembered = stopwatch if self._goal.folder is not None else self._remembered(stopwatch)
-            return search_speed(groups, remembered, limit, self._goal.on_trial, self._slower)
+            return search_speed(groups, stopwatch, limit, self._goal.on_trial, self._slower)
 
     def plan(self, limit: TimeLimit) -> SpeedPlan:
         """Searches for the fastest choice of layers, some of which are in INT8.
@@ -416,13 +414,11 @@ class SpeedPlanner:
         kept = frozenset(keep_float) & frozenset(self.layers)
         if plan.source != "measured here" and tuple(keep_float) == plan.keep_float:
             return plan  # to time it again tells nothing new, or takes another journey
-        estimated = plan.source == "estimated"
-        with self._opened_stopwatch() as stopwatch:
-            timer = self._remembered(stopwatch) if estimated else stopwatch
-            fp16, tuned = timer.time([frozenset(self.layers), kept])
+        with self._opened_stopwatch(once_more=True) as stopwatch:
+            fp16, tuned = stopwatch.time([frozenset(self.layers), kept])
         if fp16 is None or tuned is None:
             raise BuildError(f"the engine that was found cannot be timed again on {plan.gpu}; tune once more")
-        if not (estimated or tuned.is_faster_than(fp16)):
+        if plan.source != "estimated" and not tuned.is_faster_than(fp16):
             warn_user(
                 f"with {len(kept)} of {len(self.layers)} layers in FP16 the engine takes "
                 f"{1e3 * tuned.seconds:.3g} ms on {plan.gpu} and all in FP16 {1e3 * fp16.seconds:.3g} ms, "
@@ -448,9 +444,6 @@ class SpeedPlanner:
             )
         return sum(ends) / len(ends)
 
-    def _remembered(self, stopwatch: Stopwatch) -> Stopwatch:
-        return _Remembered(stopwatch, self._journal, self._key)
-
     def _key(self, kept: Collection[str]) -> str:
         """What the time of an engine is kept under."""
         identity = "\0".join([self._circumstances, *sorted(kept)])
@@ -475,11 +468,14 @@ class SpeedPlanner:
         return graph_model, typed
 
     @contextlib.contextmanager
-    def _opened_stopwatch(self) -> Iterator[Stopwatch]:
+    def _opened_stopwatch(self, *, once_more: bool = False) -> Iterator[Stopwatch]:
+        """The stopwatch, which asks the journal first; where engines are measured once more, it does not."""
         if self._goal.gpu is not None:
-            yield _Estimates(self._goal.gpu.name, self._estimate)
+            estimates = _Estimates(self._goal.gpu.name, self._estimate)
+            yield _Remembered(estimates, self._journal, self._key)
             return
         if self._goal.folder is not None:
+            # The files of another machine are a memory of their own, and belong to one of its processors.
             identity = [self._builder.model.fingerprint, self._table.fingerprint, self._key(())]
             yield TrtexecStopwatch(
                 self._goal.folder,
@@ -493,7 +489,7 @@ class SpeedPlanner:
             return
         stopwatch = DeviceStopwatch(self._build, self.layers, self._goal.options.build.device)
         try:
-            yield stopwatch
+            yield stopwatch if once_more else _Remembered(stopwatch, self._journal, self._key)
         finally:
             stopwatch.close()
 

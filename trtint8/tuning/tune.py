@@ -35,7 +35,7 @@ from calibrators.tensorrt import flavor as flavors
 from trtint8.arithmetic.simulation import simulate
 from trtint8.builder.refusals import quantization_target
 from trtint8.calibration import CalibrationOptions, calibrate_model
-from trtint8.models.model import Model, check_model_name, rebuilt
+from trtint8.models.model import Model, check_model_name
 from trtint8.models.outputs.picked import runnable_part, with_plugins
 from trtint8.models.samples.joining import takes_one_sample
 from trtint8.models.serialization import save_model
@@ -165,13 +165,12 @@ class Tuned(records.Result):
         Raises:
             UnsupportedError: pandas is not installed.
         """
-        scores = dict.fromkeys(("value", "drop", "value_percent", "drop_percent", "sqnr_db"), True)
-        columns = {"what": False, "taken": False, **scores}
-        columns |= dict.fromkeys(("keep_float", "float_cost", "seconds"), False)
+        of_score = ("value", "drop", "value_percent", "drop_percent", "sqnr_db")
+        names = ("what", "taken", *of_score, "keep_float", "float_cost", "seconds")
         return data_frame(
             {
-                name: [getattr(trial.score if of_score else trial, name) for trial in self.trials]
-                for name, of_score in columns.items()
+                name: [getattr(trial.score if name in of_score else trial, name) for trial in self.trials]
+                for name in names
             }
         )
 
@@ -445,21 +444,10 @@ def save_tuned(tuned: Tuned, original: FilePath, output: FilePath) -> Written:
     command = shlex.join(words + (["--float16", "--float32-io"] if tuned.float16 else []))
     refuse_overwriting([path for path in (output, table, float_model, log) if path], [original])
     refuse_losing_files(output)
-    with written_together(output) as staged:
-        if float_model:
-            save_model(tuned.candidate.model.graph_model, staged(float_model))
-        tuned.candidate.table.save(staged(table))
-        save_model(tuned.graph_model, staged(output))
-        write_atomically(staged(log), records.render(_log(tuned, command)))
-    return Written(output, table, float_model, log, command)
-
-
-def _log(tuned: Tuned, command: str) -> TuningLog:
-    candidate = tuned.candidate
-    return TuningLog(
+    log_of_search = TuningLog(
         command,
-        candidate.keep_float,
-        candidate.remedies,
+        tuned.candidate.keep_float,
+        tuned.candidate.remedies,
         tuned.float_cost,
         tuned.trials,
         str(tuned.goal),
@@ -468,8 +456,15 @@ def _log(tuned: Tuned, command: str) -> TuningLog:
         tuned.goal.unit,
         tuned.chosen,
         tuned.warnings,
-        candidate.modules,
+        tuned.candidate.modules,
     )
+    with written_together(output) as staged:
+        if float_model:
+            save_model(tuned.candidate.model.graph_model, staged(float_model))
+        tuned.candidate.table.save(staged(table))
+        save_model(tuned.graph_model, staged(output))
+        write_atomically(staged(log), records.render(log_of_search))
+    return Written(output, table, float_model, log, command)
 
 
 def tune_from_sources(
@@ -608,9 +603,7 @@ def _with_plugins(tuned: Tuned, whole: Model) -> Tuned:
     candidate = replace(tuned.candidate, model=whole)
     if tuned.changed_weights:
         changed = with_plugins(tuned.candidate.model.graph_model, whole.graph_model)
-        model, table = rebuilt(changed, whole.name), tuned.candidate.table
-        provenance = replace(table.provenance, model=model.fingerprint)
-        candidate = replace(candidate, model=model, table=replace(table, provenance=provenance))
+        candidate = candidate.with_weights(changed)
     graph_model = with_plugins(tuned.graph_model, whole.graph_model)
     return replace(tuned, candidate=candidate, graph_model=graph_model)
 

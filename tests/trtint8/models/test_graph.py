@@ -16,7 +16,6 @@ from trtint8.models.graph import (
     is_along_last_axis,
     may_be_float,
     message_graphs,
-    padding,
     read_constant,
     set_constant_input,
     set_element_type,
@@ -118,8 +117,9 @@ def test_a_message_with_a_graph_and_a_list_of_graphs_in_one_attribute():
 
 @pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER", "VALID"])
 def test_automatic_pads(auto_pad):
-    values, weights, strides = np.rint(64 * normal(1, 2, 7, 8)), np.rint(64 * normal(3, 2, 4, 3)), (2, 3)
-    window = padding(auto_pad, (), values.shape[2:], weights.shape[2:], Window(strides, (1, 1), ()))
+    values, weights = np.rint(64 * normal(1, 2, 7, 8)), np.rint(64 * normal(3, 2, 4, 3))
+    node = ir.node("Conv", [], {"auto_pad": auto_pad, "strides": [2, 3]})
+    window = Window.of(node, weights.shape[2:], lambda: values.shape[2:])
     found = []
     for pads in (f"pads = {list(window.pads)}", f'auto_pad = "{auto_pad}"'):
         body = f"y = Conv <{pads}, strides = [2, 3]> (x, w)"
@@ -128,13 +128,18 @@ def test_automatic_pads(auto_pad):
     assert np.array_equal(*found)
 
 
-def test_explicit_pads_and_dilated_kernels():
-    window = Window((1,), (1,), ())
-    assert padding("NOTSET", [1, 2], [8], [3], window).pads == (1, 2)
-    assert padding("NOTSET", [], [8], [3], window).pads == (0, 0)
-    assert padding("VALID", [1, 2], [8], [3], window).pads == (0, 0)
-    dilated = Window((1,), (2,), ())
-    assert padding("SAME_UPPER", (), [7], [4], dilated) == Window((1,), (2,), (3, 3))
+@pytest.mark.parametrize(
+    ("attributes", "kernel", "pads"),
+    [
+        ({"pads": [1, 2]}, 3, (1, 2)),
+        ({}, 3, (0, 0)),
+        ({"auto_pad": "VALID", "pads": [1, 2]}, 3, (0, 0)),
+        ({"auto_pad": "SAME_UPPER", "dilations": [2]}, 4, (3, 3)),
+    ],
+)
+def test_explicit_pads_and_dilated_kernels(attributes, kernel, pads):
+    found = Window.of(ir.node("Conv", [], attributes), [kernel], lambda: [7])
+    assert found == Window((kernel,), (1,), tuple(attributes.get("dilations", [1])), pads)
 
 
 @pytest.mark.parametrize(

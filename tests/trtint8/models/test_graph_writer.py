@@ -8,8 +8,7 @@ from trtint8.models.graph_writer import GraphWriter, Term, attributes_of, reache
 
 
 def model():
-    nodes = [("Relu", ["x"], "a", {}), ("Shape", ["a"], "s", {}), ("Transpose", ["a"], "y", {"perm": [1, 0]})]
-    return network(nodes, {"x": [2, 3]})
+    return network("float[2, 3] x", "a = Relu (x) s = Shape (a) y = Transpose <perm = [1, 0]> (a)")
 
 
 def test_names_are_new_and_small_constants_shared():
@@ -26,7 +25,7 @@ def test_names_are_new_and_small_constants_shared():
 
 def test_reductions_of_both_forms():
     for opset in (17, 18):
-        made = network([("Relu", ["x"], "y", {})], {"x": [2, 3]}, opset=opset)
+        made = network("float[2, 3] x", "y = Relu (x)", opset)
         x = Term(GraphWriter(made.graph), made.graph.inputs[0])
         mean = x.reduced("ReduceMean", [1], keep=False).value
         mean.dtype = made.graph.inputs[0].dtype
@@ -51,7 +50,7 @@ def test_what_depends_on_a_tensor_by_values_and_not_by_its_shape():
 
 
 def test_calculating_with_terms_appends_what_it_computes():
-    made = network([("Relu", ["x"], "y", {})], {"x": [2, 3]})
+    made = network("float[2, 3] x", "y = Relu (x)")
     x = Term(GraphWriter(made.graph), made.graph.inputs[0])
     feed = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
     found = {

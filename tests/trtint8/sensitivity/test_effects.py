@@ -26,16 +26,27 @@ from trtint8.validation.significance import Share, t95
 WANTED = {"y": np.array([[3.0, 1.0], [0.0, 4.0], [2.0, 5.0]], np.float32)}
 GOT = {"y": np.array([[3.0, 2.0], [5.0, 4.0], [2.0, 5.0]], np.float32)}
 LABELS = np.array([0, 1, 0])
+ALL, LAYER = ("all", ""), ("only", "a")
+
+
+def empty(*variants, scales=None, classes=False, labelled=False, predicted=False):
+    """A meter without data, of one output where no scales are given."""
+    options = {"classes": classes, "labelled": labelled, "predicted": predicted}
+    return EffectMeter(variants or [ALL], scales or {"y": 1.0}, **options)
+
+
+def only(names):
+    return [("only", name) for name in names]
 
 
 def meter_of(got=GOT, wanted=WANTED, labels=LABELS, scales=None, classes=True):
-    meter = EffectMeter([("all", "")], scales or {"y": 1.0}, classes=classes, labelled=labels is not None)
-    meter.add(("all", ""), got, wanted, labels)
+    meter = empty(scales=scales, classes=classes, labelled=labels is not None)
+    meter.add(ALL, got, wanted, labels)
     return meter
 
 
 def test_an_effect_by_hand():
-    effect = meter_of().effect(("all", ""))
+    effect = meter_of().effect(ALL)
     # signal 9+1 + 16 + 4+25 = 55, noise 1 + 25 = 26
     assert effect.sqnr_db == pytest.approx(10 * math.log10(55 / 26))
     # product 9+2 + 16 + 29 = 56, got 13 + 41 + 29 = 83
@@ -44,13 +55,13 @@ def test_an_effect_by_hand():
     assert effect.top1 == Share(1, 3)
     assert (effect.drop.gained, effect.drop.lost, effect.drop.difference) == (0, 1, -1 / 3)
     assert meter_of().reference_top1() == Share(2, 3)
-    assert meter_of().noise(("all", "")) == 26
+    assert meter_of().noise(ALL) == 26
 
 
 def test_the_interval_of_a_drop_says_the_same_of_zero_as_its_test():
     right, wrong = np.tile([1.0, 0.0], (100, 1)), np.tile([0.0, 1.0], (5, 1))
     got = {"y": np.concatenate([right[5:], wrong])}
-    drop = meter_of(got, {"y": right}, np.zeros(100, np.int64)).effect(("all", "")).drop
+    drop = meter_of(got, {"y": right}, np.zeros(100, np.int64)).effect(ALL).drop
     assert (drop.lost, drop.p_value, drop.pairs) == (5, pytest.approx(0.0625), 100)
     assert drop.interval[1] == 0.0 and not drop.significant
 
@@ -60,18 +71,18 @@ def test_outputs_of_different_units_weigh_the_same():
     scales = output_scales(wanted)
     assert scales == pytest.approx({"boxes": 100.0, "scores": 0.1})
     got = {"boxes": np.array([[101.0, 100.0]]), "scores": np.array([[0.101, 0.1]]), "ids": np.array([[7]])}
-    meter = EffectMeter([("all", "")], scales, classes=False, labelled=False)
-    meter.add(("all", ""), got, wanted, None)
-    assert meter.effect(("all", "")).sqnr_db == pytest.approx(10 * math.log10(4 / (2 * 0.01**2)))
+    meter = empty(scales=scales)
+    meter.add(ALL, got, wanted, None)
+    assert meter.effect(ALL).sqnr_db == pytest.approx(10 * math.log10(4 / (2 * 0.01**2)))
     assert output_scales({"broken": np.array([[1.0, np.inf]])}) == {"broken": 1.0}
     assert output_scales({"dead": np.zeros((2, 2), np.float32)}) == {"dead": 1.0}
     assert output_scales({"classes": np.full((2, 2), 3)}) == {"classes": 3.0}
 
 
 def test_equal_outputs_are_exact():
-    effect = meter_of(got=WANTED).effect(("all", ""))
+    effect = meter_of(got=WANTED).effect(ALL)
     assert (effect.sqnr_db, effect.interval_db, effect.cosine) == (math.inf, (math.inf, math.inf), 1.0)
-    assert meter_of(got=WANTED).effect(("all", "")).drop.p_value == 1.0
+    assert meter_of(got=WANTED).effect(ALL).drop.p_value == 1.0
 
 
 @pytest.mark.parametrize("wrong", [-1, 2])
@@ -88,7 +99,7 @@ def test_labels_that_are_no_classes_of_the_model(wrong):
 def test_outputs_that_are_not_finite(broken):
     spoilt = {"y": WANTED["y"].copy()}
     spoilt["y"][1, 0] = broken
-    meter = EffectMeter([("all", "")], {"y": 1.0}, classes=False, labelled=False)
+    meter = empty()
     for got, wanted, network in (
         (spoilt, WANTED, "the network in INT8"),
         (spoilt, spoilt, "the float network"),
@@ -97,21 +108,21 @@ def test_outputs_that_are_not_finite(broken):
         with pytest.raises(
             CalibrationDataError, match=f"'y', which {network} makes NaN or inf.* for sample 33;"
         ):
-            meter.add(("all", ""), got, wanted, None, 32)
+            meter.add(ALL, got, wanted, None, 32)
 
 
 def test_without_labels_or_classes():
-    effect = meter_of(labels=None).effect(("all", ""))
+    effect = meter_of(labels=None).effect(ALL)
     assert effect.top1 is effect.drop is None and effect.agreement == Share(2, 3)
     assert meter_of(labels=None).reference_top1() is None
-    assert meter_of(classes=False, labels=None).effect(("all", "")).agreement is None
+    assert meter_of(classes=False, labels=None).effect(ALL).agreement is None
 
 
 def test_outputs_without_a_common_first_dimension_are_one_sample():
     wanted = {"a": np.ones((3, 2)), "b": np.ones(5)}
-    meter = EffectMeter([("all", "")], {"a": 1.0, "b": 1.0}, classes=False, labelled=False)
-    meter.add(("all", ""), {"a": np.ones((3, 2)), "b": np.zeros(5)}, wanted, None)
-    assert meter.effect(("all", "")).sqnr_db == pytest.approx(10 * math.log10(11 / 5))
+    meter = empty(scales={"a": 1.0, "b": 1.0})
+    meter.add(ALL, {"a": np.ones((3, 2)), "b": np.zeros(5)}, wanted, None)
+    assert meter.effect(ALL).sqnr_db == pytest.approx(10 * math.log10(11 / 5))
 
 
 @given(st.integers(0, 1000), st.integers(1, 7))
@@ -119,10 +130,10 @@ def test_batches_do_not_matter(seed, size):
     random = np.random.default_rng(seed)
     wanted, got = random.standard_normal((2, 12, 4))
     labels = random.integers(0, 4, 12)
-    parts = EffectMeter([("all", "")], {"y": 1.0}, classes=True, labelled=True)
+    parts = empty(classes=True, labelled=True)
     for first in range(0, 12, size):
         rows = slice(first, first + size)
-        parts.add(("all", ""), {"y": got[rows]}, {"y": wanted[rows]}, labels[rows])
+        parts.add(ALL, {"y": got[rows]}, {"y": wanted[rows]}, labels[rows])
     whole = meter_of({"y": got}, {"y": wanted}, labels)
     np.testing.assert_allclose(parts.sums, whole.sums, rtol=1e-12)
 
@@ -137,7 +148,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(samples):
         wanted = random.standard_normal((samples, 20))
         power = 0.01 * random.choice([0.2, 2.0], (samples, 1))
         got = wanted + random.standard_normal((samples, 20)) * np.sqrt(power)
-        low, high = meter_of({"y": got}, {"y": wanted}, None, classes=False).effect(("all", "")).interval_db
+        low, high = meter_of({"y": got}, {"y": wanted}, None, classes=False).effect(ALL).interval_db
         held += low <= truth <= high
     assert 0.91 < held / 400 < 0.98
 
@@ -145,46 +156,46 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(samples):
 def test_a_state_survives_json():
     meter = meter_of()
     again = EffectMeter(**json.loads(json.dumps(meter.state())))
-    assert again.effect(("all", "")) == meter.effect(("all", ""))
-    again.add(("all", ""), GOT, WANTED, LABELS)
-    assert again.effect(("all", "")).top1 == Share(2, 6)
+    assert again.effect(ALL) == meter.effect(ALL)
+    again.add(ALL, GOT, WANTED, LABELS)
+    assert again.effect(ALL).top1 == Share(2, 6)
 
 
 @pytest.mark.parametrize(("decibels", "half"), [(-3, 16.96), (0, 12.0), (20, 1.39), (40, 0.71), (80, 0.70)])
 def test_what_gradients_predict_is_less_certain_where_the_noise_is_large(decibels, half):
     """Of samples that are all alike, so that their number adds nothing."""
-    meter = EffectMeter([("only", "a")], {"y": 1.0}, classes=False, labelled=False, predicted=True)
+    meter = empty(LAYER, predicted=True)
     noise = np.full((1, 64), 10.0 * 10 ** (-decibels / 10))
-    meter.add_noise([("only", "a")], noise, {"y": np.tile(np.float32([3.0, 1.0]), (64, 1))})
-    effect = meter.effect(("only", "a"))
+    meter.add_noise([LAYER], noise, {"y": np.tile(np.float32([3.0, 1.0]), (64, 1))})
+    effect = meter.effect(LAYER)
     assert effect.sqnr_db == pytest.approx(decibels, abs=1e-6)
     assert effect.interval_db[1] - effect.sqnr_db == pytest.approx(half, abs=0.03)
 
 
 def test_a_single_observation_says_nothing_of_how_far_it_is_off():
     """As of one sample, or of one batch whose samples cannot be told apart."""
-    names = [("only", name) for name in "ab"]
-    meter = EffectMeter([*names, ("all", "")], {"y": 1.0}, classes=False, labelled=False, predicted=True)
+    names = only("ab")
+    meter = empty(*names, ALL, predicted=True)
     wanted = {"y": np.ones((4, 2), np.float32)}
-    meter.add(("all", ""), {"y": np.full((4, 2), 1.1, np.float32)}, wanted, None)
+    meter.add(ALL, {"y": np.full((4, 2), 1.1, np.float32)}, wanted, None)
     for intervals in ([(-math.inf, math.inf)] * 2, None):
         meter.add_noise(names, np.array([[0.08], [0.0008]]), wanted)
         effects = meter.effects(names)
         assert [effect.sqnr_db for effect in effects] == pytest.approx([20.0, 40.0])
         found = [effect.interval_db for effect in effects]
         assert found == intervals if intervals else np.isfinite(found).all()
-    assert np.isfinite(meter.effect(("all", "")).interval_db).all()
+    assert np.isfinite(meter.effect(ALL).interval_db).all()
     assert meter.shown(names) is None  # observations are no samples that were drawn
 
 
 def test_what_gradients_predict_is_at_most_what_outputs_can_be_wrong_by():
     """Outputs that have nothing in common: twice the signal. Shares of the noise stay as predicted."""
-    names = [("only", name) for name in "ab"]
-    meter = EffectMeter([*names, ("all", "")], {"y": 1.0}, classes=False, labelled=False, predicted=True)
+    names = only("ab")
+    meter = empty(*names, ALL, predicted=True)
     wanted = np.ones((8, 4), np.float32)
-    meter.add(("all", ""), {"y": np.tile(np.float32([1, -1, 1, -1]), (8, 1))}, {"y": wanted}, None)
+    meter.add(ALL, {"y": np.tile(np.float32([1, -1, 1, -1]), (8, 1))}, {"y": wanted}, None)
     meter.add_noise(names, np.array([[3e14] * 8, [1e14] * 8]), {"y": wanted})
-    first, second, whole = meter.effects([*names, ("all", "")])
+    first, second, whole = meter.effects([*names, ALL])
     assert first == second
     assert first.sqnr_db == pytest.approx(-3.0103, abs=1e-4)
     assert first.interval_db[1] == pytest.approx(-3.0103 + math.hypot(12 * math.sqrt(2), 0.7), abs=1e-3)
@@ -192,13 +203,13 @@ def test_what_gradients_predict_is_at_most_what_outputs_can_be_wrong_by():
     assert whole.sqnr_db == pytest.approx(-3.0103, abs=1e-4) and whole.cosine == pytest.approx(0)
     without = meter.remaining_effects("ab")
     assert [effect.sqnr_db for effect in without] == pytest.approx([3.0103, -1.7609], abs=1e-4)
-    assert meter.noise(("only", "a")) == 8 * 3e14
+    assert meter.noise(LAYER) == 8 * 3e14
 
 
 def test_no_layer_is_taken_to_be_more_certain_than_layers_usually_are():
     """The noise of one is the same in all samples, by accident; that of the others varies."""
-    names = [("only", name) for name in "abcd"]
-    meter = EffectMeter(names, {"y": 1.0}, classes=False, labelled=False, predicted=True)
+    names = only("abcd")
+    meter = empty(*names, predicted=True)
     random = np.random.default_rng(0)
     varying, more = (1e-6 * random.lognormal(0.0, width, (1, 64)) for width in (0.5, 1.5))
     noise = np.concatenate([np.full((1, 64), 1e-6), varying, 2 * varying, more])
@@ -215,7 +226,7 @@ def test_no_layer_is_taken_to_be_more_certain_than_layers_usually_are():
 def test_noise_sample_by_sample():
     meter = meter_of(scales={"y": 2.0})
     np.testing.assert_allclose(meter.noise_of_samples(GOT, WANTED), [0.25, 6.25, 0.0])
-    assert meter.noise(("all", "")) == 6.5
+    assert meter.noise(ALL) == 6.5
     with pytest.raises(CalibrationDataError, match=r"output 'y', whose shape depends on the values"):
         meter.noise_of_samples({"y": GOT["y"][:, :1]}, WANTED)
 
@@ -224,18 +235,15 @@ def test_outputs_without_elements_make_no_noise(recwarn):
     """As the boxes of an image in which there is nothing."""
     nothing = {"y": np.empty((0, 4), np.float32)}
     assert output_scales(nothing) == {"y": 1.0}
-    assert meter_of(nothing, nothing, labels=None, classes=False).effect(("all", "")).sqnr_db == math.inf
+    assert meter_of(nothing, nothing, labels=None, classes=False).effect(ALL).sqnr_db == math.inf
     assert not recwarn.list
 
 
 def test_a_first_output_whose_rows_are_no_samples_has_no_classes():
     wanted = {"y": np.ones((3, 2), np.float32), "z": np.ones((5, 4), np.float32)}
     got = {"y": np.full((3, 2), 2, np.float32), "z": np.ones((5, 4), np.float32)}
-    effect = meter_of(got, wanted, labels=None, scales={"y": 1.0, "z": 1.0}).effect(("all", ""))
+    effect = meter_of(got, wanted, labels=None, scales={"y": 1.0, "z": 1.0}).effect(ALL)
     assert effect.sqnr_db == pytest.approx(10 * math.log10(26 / 6)) and effect.agreement is None
-
-
-LAYER = ("only", "a")
 
 
 def _sums(**known):
@@ -254,7 +262,7 @@ def test_a_width_by_hand():
 def test_a_width_of_drawn_samples_by_hand():
     """Powers 1 and 2 were drawn of four samples, each with a chance of a half: they count 2 and 4."""
     noise = np.array([[1.0, 2.0]])
-    meter = EffectMeter([LAYER], {"y": 1.0}, classes=False, labelled=False)
+    meter = empty(LAYER)
     outputs = {"y": np.full((4, 1), 2.0)}
     meter.add_noise([LAYER], noise, outputs, Draw(np.array([1, 3]), np.array([0.5, 0.5])))
     known = dict(zip(COLUMN, meter.sums[0].tolist(), strict=True))
@@ -277,7 +285,7 @@ def test_the_interval_of_drawn_samples_holds_the_truth_as_often_as_it_says(share
         whole = random.lognormal(0.0, 0.7, 256)
         layer = 0.01 * whole * random.lognormal(0.0, 0.7, 256)
         drawn = draw(whole, np.zeros(256, bool), share, random)
-        meter = EffectMeter([LAYER], {"y": 1.0}, classes=False, labelled=False)
+        meter = empty(LAYER)
         meter.add_noise([LAYER], layer[None, drawn.rows], {"y": np.ones((256, 1))}, drawn)
         effect = meter.effect(LAYER)
         low, high = effect.interval_db

@@ -3,15 +3,12 @@
 import dataclasses
 import itertools
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
 import trtint8
-from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.detectors import (
@@ -23,73 +20,66 @@ from tests.trtint8.detectors import (
     suppressing_detector,
     unordered_detector,
 )
-from tests.trtint8.onnx_models import Graph, Shaped
+from tests.trtint8.onnx_models import normal
 from tests.trtint8.quantization.attention_models import AttentionGraph
 from tests.trtint8.sensitivity.measuring import SPLIT, measured
+from tests.trtint8.simulation.opened import opened, parsed
 from trtint8.data import DEMO_MODEL
-from trtint8.models.model import load_model, prepare
-from trtint8.quantization.placement import place
+from trtint8.models.model import load_model
 from trtint8.sensitivity.effects import ALL, COLUMN, ONLY, WITHOUT, EffectMeter, variants_of
 from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.measure import Measurement, Probe
 from trtint8.sensitivity.quick_probe import QuickNetwork
-from trtint8.simulation.networks import Form, Quantizer, find_layers
-from trtint8.simulation.segments import cut, propagate
+from trtint8.simulation.networks import Form
+from trtint8.simulation.segments import propagate
 
 
-def _pieces(g, source, rows, name):
-    """Two halves of an image's rows, as an unfolding makes them."""
-    first, middle, last, axes = (g.constant(np.array([number])) for number in (0, rows, 2 * rows, 2))
-    return [
-        g.op("Slice", [source, start, end, axes], f"{name}{number}")
-        for number, (start, end) in enumerate([(first, middle), (middle, last)])
-    ]
+def measured_and_validated(model, data):
+    """What a model's layers cost, and the SQNR that validation finds."""
+    table = trtint8.calibrate(model, data, tensors="placed", progress=False)
+    found = trtint8.measure_sensitivity(model, table, data, progress=False)
+    validated = trtint8.validate(trtint8.quantize(model, table), data, reference=model, progress=False)
+    assert found.quantized.sqnr_db == pytest.approx(validated.outputs[0].sqnr_db, abs=0.1)
+    return found
 
 
-def _unfolded(g, source):
-    one = g.op("Concat", _pieces(g, source, 4, "half"), "one", axis=1)
-    return g.op("Concat", _pieces(g, one, 2, "quarter"), "two", axis=1)
-
-
-def _doubled(g, source):
-    return g.op("Concat", [source, source], "one", axis=1)
-
-
-def _nested(g, source):
-    return g.op(
-        "Concat",
-        [_doubled(g, source), source, g.op("MaxPool", [source], "pool", kernel_shape=[1, 1])],
-        "two",
-        axis=1,
-    )
-
-
-def _turned(g, source):
-    doubled = g.op("Transpose", [_doubled(g, source)], "turned", perm=[0, 1, 3, 2])
-    return g.op("Concat", [doubled], "two", axis=1)
+#: Two halves of an image's rows, twice, as an unfolding makes them.
+UNFOLDED = (
+    "h0 = Slice (first, zero, four, two) h1 = Slice (first, four, eight, two) "
+    "one = Concat <axis = 1> (h0, h1) q0 = Slice (one, zero, two, two) q1 = Slice (one, two, four, two) "
+    "joined = Concat <axis = 1> (q0, q1)"
+)
 
 
 @pytest.mark.parametrize(
     ("join", "channels", "concats"),
     [
-        (_unfolded, 16, ("one", "two")),
-        (_doubled, 8, ("one",)),
-        (_nested, 16, ("one", "two")),
-        (_turned, 8, ("one", "two")),
+        (UNFOLDED, 16, ("one", "joined")),
+        ("joined = Concat <axis = 1> (first, first)", 8, ("joined",)),
+        (
+            "one = Concat <axis = 1> (first, first) pool = MaxPool <kernel_shape = [1, 1]> (first) "
+            "joined = Concat <axis = 1> (one, first, pool)",
+            16,
+            ("one", "joined"),
+        ),
+        (
+            "one = Concat <axis = 1> (first, first) turned = Transpose <perm = [0, 1, 3, 2]> (one) "
+            "joined = Concat <axis = 1> (turned)",
+            8,
+            ("one", "joined"),
+        ),
     ],
 )
 def test_concats_do_not_count_the_noise_of_their_readers_again(join, channels, concats):
-    g = Graph(quantized=False)
-    source = g.op("Conv", ["x", g.weights(4, 4, 1, 1)], "first")
-    last = g.op("Conv", [join(g, source), g.weights(4, channels, 1, 1)], "last")
-    model = g.model({"x": ["N", 4, 8, 8]}, last)
-    data = np.random.default_rng(0).standard_normal((16, 4, 8, 8)).astype(np.float32)
-    table = trtint8.calibrate(model, data, tensors="placed", progress=False)
-    found = trtint8.measure_sensitivity(model, table, data, progress=False)
+    text = (
+        f"first = Conv (x, v) {join} last = Conv (joined, w) where int64[1] zero = {{0}}, "
+        f"int64[1] two = {{2}}, int64[1] four = {{4}}, int64[1] eight = {{8}}, float[4, 4, 1, 1] v, float[4, "
+        f"{channels}, 1, 1] w"
+    )
+    model = parsed("float[N, 4, 8, 8] x", text, "float[] last", scale=0.1)
+    found = measured_and_validated(model, normal(16, 4, 8, 8))
     assert {layer.node: layer.copies for layer in found.layers} == {"first": (), "last": concats}
     assert sum(layer.noise_share for layer in found.layers) == pytest.approx(1.0)
-    validated = trtint8.validate(trtint8.quantize(model, table), data, reference=model, progress=False)
-    assert found.quantized.sqnr_db == pytest.approx(validated.outputs[0].sqnr_db, abs=0.1)
     # The noise of single layers adds up to that of the network.
     noise = sum(10 ** (-layer.only.sqnr_db / 10) for layer in found.layers)
     assert -10 * np.log10(noise) == pytest.approx(found.quantized.sqnr_db, abs=1.5)
@@ -109,11 +99,7 @@ def _partly_read(g, context):
 def test_what_reads_an_attention_has_a_row_where_nothing_behind_it_rounds_the_same(ending, rounding):
     g = AttentionGraph()
     model = g.model(g.inputs, ending(g, g.context(g.softmax(g.scores()))))
-    data = 4 * np.random.default_rng(0).standard_normal((16, 8, 32)).astype(np.float32)
-    table = trtint8.calibrate(model, data, tensors="placed", progress=False)
-    found = trtint8.measure_sensitivity(model, table, data, progress=False)
-    validated = trtint8.validate(trtint8.quantize(model, table), data, reference=model, progress=False)
-    assert found.quantized.sqnr_db == pytest.approx(validated.outputs[0].sqnr_db, abs=0.1)
+    found = measured_and_validated(model, 4 * normal(16, 8, 32))
     layers = {layer.node: layer for layer in found.layers}
     assert layers[rounding].noise_share > 0
     assert all(layer.copies == () for layer in found.layers)
@@ -197,21 +183,14 @@ def test_an_outlier_is_found_and_named(table):
 
 
 def test_a_softmax_before_a_layer_is_named_where_the_layer_makes_much_of_the_noise():
-    g = Graph(quantized=False)
-    loud, quiet = (
-        g.op("MatMul", [g.op("Softmax", ["x"], f"{name}_softmax"), g.constant(weights)], name)
-        for name, weights in (("loud", _weights(10.0)), ("quiet", _weights(0.1)))
+    text = (
+        "a = Softmax (x) loud = MatMul (a, v) b = Softmax (x) quiet = MatMul (b, w) "
+        "less = Mul (quiet, hundredth) y = Concat <axis = 1> (loud, less) where float[8, 8] v, float[8, 8] "
+        "w, float hundredth = {0.01}"
     )
-    model = g.model({"x": ["N", 8]}, g.op("Concat", [loud, quiet], "y", axis=1))
-    data = np.random.default_rng(0).standard_normal((64, 8)).astype(np.float32)
-    table = trtint8.calibrate(model, data, tensors="placed", progress=False)
-    found = trtint8.measure_sensitivity(model, table, data, progress=False)
+    found = measured_and_validated(parsed("float[N, 8] x", text), normal(64, 8))
     kinds = {layer.node: [suspect.kind for suspect in layer.suspects] for layer in found.layers}
-    assert kinds == {"loud": ["delicate-neighbour"], "quiet": []}
-
-
-def _weights(scale):
-    return (scale * np.random.default_rng(1).standard_normal((8, 8))).astype(np.float32)
+    assert (kinds["loud"], kinds["quiet"]) == (["delicate-neighbour"], [])
 
 
 @pytest.mark.slow
@@ -269,23 +248,11 @@ def test_detections_are_measured_by_what_they_are_picked_from():
 
 
 def test_an_output_that_is_a_constant_is_left_out():
-    def model(output):
-        graph = onnx.helper.make_graph(
-            [onnx.helper.make_node("Gemm", ["x", "w"], ["h"]), onnx.helper.make_node("Relu", ["h"], ["y"])],
-            "g",
-            [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", 4])],
-            [
-                onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
-                for name, shape in (("y", ["N", 4]), ("w", [4, 4]))[:output]
-            ],
-            [onnx.numpy_helper.from_array(np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4), "w")],
-        )
-        return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
-
-    rows = np.random.default_rng(0).standard_normal((16, 4)).astype(np.float32)
-    table = CalibrationTable({"x": 3.0, "y": 4.0})
+    table, rows = CalibrationTable({"x": 3.0, "y": 4.0}), normal(16, 4)
+    text = "h = Gemm (x, w) y = Relu (h) where float[4, 4] w"
     found, wanted = (
-        trtint8.measure_sensitivity(model(outputs), table, rows, progress=False) for outputs in (2, 1)
+        trtint8.measure_sensitivity(parsed("float[N, 4] x", text, outputs), table, rows, progress=False)
+        for outputs in ("float[N, 4] y, float[4, 4] w", "float[N, 4] y")
     )
     assert found.quantized == wanted.quantized
     assert [layer.only for layer in found.layers] == [layer.only for layer in wanted.layers]
@@ -294,9 +261,7 @@ def test_an_output_that_is_a_constant_is_left_out():
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_samples_that_are_not_finite_are_named_by_their_file(tmp_path, batch_size):
     """Whether they are in the first batch or in a later one."""
-    g = Shaped(quantized=False)
-    model = g.model({"x": ["N", 4]}, g.op("MatMul", ["x", g.weights(4, 4)], "product"))
-    rows = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
+    model, rows = parsed("float[N, 4] x", "y = MatMul (x, w) where float[4, 4] w"), normal(4, 4)
     table = trtint8.calibrate(model, {"x": rows}, method="minmax", progress=False)
     rows[2] = np.inf
     for number, row in enumerate(rows):
@@ -307,27 +272,29 @@ def test_samples_that_are_not_finite_are_named_by_their_file(tmp_path, batch_siz
         trtint8.measure_sensitivity(model, table, tmp_path, batch_size=batch_size, progress=False)
 
 
-INPUTS = (InputSpec("x", np.dtype(np.float32), ("N", 4)),)
+def probing(model, **options):
+    return Probe(model.model, model.quantizer, inputs=model.prepared.inputs, **options)
+
+
 X = np.random.default_rng(2).standard_normal((96, 4)).astype(np.float32)
+PROBE_X = np.random.default_rng(1).standard_normal((5, 4)).astype(np.float32)
+NAMES = ("first", "second")
 
 
 @pytest.fixture(scope="module")
-def opened():
-    """A prepared model of two products, its network and its table."""
-    g = Shaped(quantized=False)
-    first, second = (g.constant(g.random.standard_normal((4, 4)).astype(np.float32)) for _ in range(2))
-    output = g.op("MatMul", [g.op("MatMul", ["x", first], "first"), second], "second")
-    prepared = prepare(load_model(g.model({"x": ["N", 4]}, output)))
-    placement = place(prepared.graph_model)
-    table = CalibrationTable(dict.fromkeys(placement.tensors, 4.0))
-    quantizer = Quantizer.of(placement, table.amax)
-    layers = find_layers(prepared.graph_model.graph, placement)
-    return SimpleNamespace(prepared=prepared, quantizer=quantizer, layers=layers, table=table)
+def products():
+    """Two products, the second of which gives scores of three classes."""
+    text = "first = MatMul (x, v) second = MatMul (first, w) where float[4, 4] v, float[4, 3] w"
+    return opened("float[N, 4] x", text, "float[] second")
 
 
-def results(opened, read):
+def measuring(products, tolerance):
+    return Measurement(products.prepared, products.layers, tolerance, None)
+
+
+def results(products, read):
     """What batches of 16 samples show; counts the samples that were read."""
-    probe = Probe(opened.prepared.graph_model, opened.quantizer, INPUTS, 0, None)
+    probe = probing(products)
     probe.begin({"x": X[:16]}, 0, labelled=False)
     for start in range(0, len(X), 16):
         read.append(16)
@@ -335,59 +302,41 @@ def results(opened, read):
 
 
 @pytest.mark.parametrize("tolerance", ["a", None, True, -1.0, float("nan")])
-def test_tolerances_that_make_no_sense(opened, tolerance):
+def test_tolerances_that_make_no_sense(products, tolerance):
     with pytest.raises(
         CalibrationDataError, match=f"tolerance_db is {tolerance!r}; give a number of decibels"
     ):
-        Measurement(opened.prepared, opened.layers, tolerance, None)
+        measuring(products, tolerance)
 
 
 @pytest.mark.parametrize(
     ("tolerance", "samples", "converged"), [(100.0, 64, True), (0.001, 96, False), (0.0, 96, True)]
 )
-def test_it_stops_when_certain_and_not_before_there_are_enough_samples(opened, tolerance, samples, converged):
-    measurement, read = Measurement(opened.prepared, opened.layers, tolerance, None), []
-    measurement.run(results(opened, read))
-    found = measurement.result(opened.table)
+def test_it_stops_when_certain_and_not_before_there_are_enough_samples(
+    products, tolerance, samples, converged
+):
+    measurement, read, table = measuring(products, tolerance), [], CalibrationTable(products.amax)
+    measurement.run(results(products, read))
+    found = measurement.result(table)
     assert sum(read) == found.samples == samples
     assert (found.converged, found.tolerance_db) == (converged, tolerance)
-    assert [layer.node for layer in found.layers] == ["first", "second"]
+    assert tuple(layer.node for layer in found.layers) == NAMES
     first, second = found.layers
     assert first.noise_share + second.noise_share == pytest.approx(1.0)
     ratio = 10 ** ((second.only.sqnr_db - first.only.sqnr_db) / 10)
     assert first.noise_share / second.noise_share == pytest.approx(ratio)
-    assert found.table_fingerprint == opened.table.fingerprint
-    assert found.model_fingerprint == opened.prepared.fingerprint
+    assert found.table_fingerprint == table.fingerprint
+    assert found.model_fingerprint == products.prepared.fingerprint
 
 
-def test_no_samples(opened):
+def test_no_samples(products):
     with pytest.raises(CalibrationDataError, match="the data holds no samples"):
-        Measurement(opened.prepared, opened.layers, 1.0, None).run(iter(()))
-
-
-PROBE_X = np.random.default_rng(1).standard_normal((5, 4)).astype(np.float32)
-
-
-NAMES = ("first", "second")
-
-
-@pytest.fixture(scope="module")
-def probe_opened():
-    """A prepared model of two products, its quantizer, and the model cut at its layers."""
-    g = Shaped(quantized=False)
-    first = g.op("MatMul", ["x", g.constant(g.random.standard_normal((4, 4)).astype(np.float32))], "first")
-    weights = g.constant(g.random.standard_normal((4, 3)).astype(np.float32))
-    prepared = prepare(
-        load_model(g.model({"x": ["N", 4]}, g.op("MatMul", [first, weights], "second")))
-    ).graph_model
-    placement = place(prepared)
-    quantizer = Quantizer.of(placement, dict.fromkeys(placement.tensors, 4.0))
-    return SimpleNamespace(model=prepared, quantizer=quantizer, network=cut(prepared, quantizer))
+        measuring(products, 1.0).run(iter(()))
 
 
 @pytest.fixture
-def probe(probe_opened):
-    made = Probe(probe_opened.model, probe_opened.quantizer, INPUTS, 0, None)
+def probe(products):
+    made = probing(products)
     assert made.begin({"x": PROBE_X}, 0, labelled=True) > 0
     assert made.effects.predicted
     assert tuple(layer.name for layer in made.layers) == NAMES
@@ -395,22 +344,23 @@ def probe(probe_opened):
 
 
 @pytest.fixture
-def exact(probe_opened, probe):
+def exact(products, probe):
     """The same, with every layer run by itself."""
-    variants = [ALL, *((word, name) for word in (ONLY, WITHOUT) for name in NAMES)]
-    meter = EffectMeter(variants, probe.effects.scales, classes=True, labelled=True)
-    return Probe(probe_opened.model, probe_opened.quantizer, INPUTS, 0, meter)
+    meter = EffectMeter(
+        variants_of(NAMES, predicted=False), probe.effects.scales, classes=True, labelled=True
+    )
+    return probing(products, effects=meter)
 
 
 def outputs(network, forms):
     tensors = {"x": PROBE_X}
     for segment, form in zip(network.segments, forms, strict=True):
         tensors |= segment.run(form, tensors)
-    return tensors["second_out"]
+    return tensors["second"]
 
 
-def test_every_variant_is_measured(probe_opened, exact):
-    network = probe_opened.network
+def test_every_variant_is_measured(products, exact):
+    network = products.network
     found = exact.run({"x": PROBE_X}, np.zeros(9, np.int64), 0)
     assert found.samples == 5
     exact = outputs(network, (Form.FLOAT, Form.FLOAT))
@@ -447,12 +397,10 @@ def test_gradients_predict_what_a_run_of_every_layer_shows(probe, exact):
 
 
 def test_a_network_whose_gradients_are_unknown_is_run_layer_by_layer(caplog, monkeypatch):
-    g = Shaped(quantized=False)
-    first = g.op("MatMul", ["x", g.constant(g.random.standard_normal((4, 4)).astype(np.float32))], "first")
-    model = prepare(load_model(g.model({"x": ["N", 4]}, g.op("Sign", [first], "sign")))).graph_model
-    placement = place(model)
+    text = "first = MatMul (x, w) sign = Sign (first) where float[4, 4] w"
+    model = opened("float[N, 4] x", text, "float[] sign")
     caplog.set_level("INFO", logger="trtint8.sensitivity.measure")
-    probe = Probe(model, Quantizer.of(placement, {"x": 4.0}), INPUTS, 0, None)
+    probe = probing(model)
     assert "Sign 'sign': the gradient of this operator is not known" in caplog.text
     ticks = itertools.count()
     with monkeypatch.context() as patched:  # a run of the network takes a second
@@ -466,66 +414,52 @@ def test_a_network_whose_gradients_are_unknown_is_run_layer_by_layer(caplog, mon
 
 def test_gradients_that_predict_far_more_noise_than_there_is_are_not_used(caplog):
     """As of a logarithm of values that are nearly zero: any error is large beside them."""
-    g = Shaped(quantized=False)
-    first = g.op("MatMul", ["x", g.constant(np.array([[1], [-0.5], [0], [0]], np.float32))], "first")
-    power = g.op("Add", [g.op("Mul", [first, first], "square"), g.constant(np.float32(1e-11))], "power")
-    model = prepare(load_model(g.model({"x": ["N", 4]}, g.op("Log", [power], "level")))).graph_model
+    model = opened(
+        "float[N, 4] x",
+        "first = MatMul (x, w) square = Mul (first, first) power = Add (square, little) level = Log (power) "
+        "where float[4, 1] w = {1.0, -0.5, 0.0, 0.0}, float little = {1e-11}",
+        "float[] level",
+    )
     x = PROBE_X.copy()
     x[:, 0] = x[:, 1] / 2 + np.float32(3e-6)
     caplog.set_level("INFO", logger="trtint8.sensitivity.measure")
-    probe = Probe(model, Quantizer.of(place(model), {"x": 4.0}), INPUTS, 0, None)
+    probe = probing(model)
     probe.begin({"x": x}, 0, labelled=False)
     assert not probe.effects.predicted
     assert re.search(r"by their gradients, layers have \d\d dB more noise than the quantized", caplog.text)
     assert probe.run({"x": x}, None, 0).effects.effect((ONLY, "first")).sqnr_db > -10
 
 
-def finished(shape, end):
+TURNED = "y = Transpose <perm = [1, 0]> (second)"
+IN_ROWS = "y = Reshape (second, rows)"  # the steps of all samples along the first axis
+COMPARED = "turned = Transpose <perm = [1, 0]> (second) y = MatMul (turned, second)"
+
+
+def finished(end, samples="N"):
     """A product of a product, what is computed from it at the end, and its probe."""
-    g = Shaped(quantized=False)
-    weights = g.constant(g.random.standard_normal((4, 4)).astype(np.float32))
-    product = g.op("MatMul", [g.op("MatMul", ["x", weights], "first"), weights], "second")
-    prepared = prepare(load_model(g.model({"x": shape}, end(g, product)))).graph_model
-    placement = place(prepared)
-    quantizer = Quantizer.of(placement, dict.fromkeys(placement.tensors, 8.0))
-    return Probe(prepared, quantizer, (InputSpec("x", PROBE_X.dtype, tuple(shape)),), 0, None)
+    products = "first = MatMul (x, w) second = MatMul (first, w)"
+    text = f"{products} {end} where float[4, 4] w, int64[2] rows = {{-1, 2}}"
+    return probing(opened(f"float[{samples}, 4] x", text, ranges=8.0))
 
 
-def turned(g, product):
-    """What has the samples along its last axis."""
-    return g.op("Transpose", [product], "turned", perm=[1, 0])
-
-
-def in_rows(g, product):
-    """What has the steps of all samples along its first axis."""
-    return g.op("Reshape", [product, g.constant(np.array([-1, 2], np.int64))], "rows")
-
-
-def compared_with_each_other(g, product):
-    """The product of every sample with every other."""
-    return g.op("MatMul", [turned(g, product), product], "compared")
-
-
-@pytest.mark.parametrize(
-    ("shape", "end"), [([5, 4], lambda _g, product: product), (["N", 4], compared_with_each_other)]
-)
-def test_where_samples_of_a_batch_cannot_be_told_apart_every_layer_is_run_by_itself(shape, end, caplog):
+@pytest.mark.parametrize(("end", "samples"), [("y = Identity (second)", 5), (COMPARED, "N")])
+def test_where_samples_of_a_batch_cannot_be_told_apart_every_layer_is_run_by_itself(end, samples, caplog):
     """Gradients would show one random product for the whole batch."""
     caplog.set_level("INFO", logger="trtint8.sensitivity.measure")
-    probe = finished(shape, end)
+    probe = finished(end, samples)
     probe.begin({"x": PROBE_X}, 0, labelled=False)
     assert "the samples of a batch cannot be told apart in the network's outputs" in caplog.text
     assert not probe.effects.predicted
 
 
-@pytest.mark.parametrize("end", [turned, in_rows])
+@pytest.mark.parametrize("end", [TURNED, IN_ROWS])
 def test_samples_that_lie_elsewhere_in_outputs_are_run_one_by_one(end):
     """As of readers of text lines, whose outputs join the steps of all lines."""
-    probe = finished(["N", 4], end)
+    probe = finished(end)
     probe.begin({"x": PROBE_X}, 0, labelled=False)
     assert probe.effects.predicted
     found = probe.run({"x": PROBE_X}, None, 0)
-    alone = finished(["N", 4], end)
+    alone = finished(end)
     alone.begin({"x": PROBE_X[:1]}, 0, labelled=False)
     assert probe.effects.scales == alone.effects.scales
     results = [alone.run({"x": PROBE_X[row : row + 1]}, None, row) for row in range(5)]
@@ -536,29 +470,25 @@ def test_samples_that_lie_elsewhere_in_outputs_are_run_one_by_one(end):
 
 
 def test_outputs_that_are_no_row_of_classes_per_sample_show_no_classes():
-    probe = finished(["N", 4], in_rows)
+    probe = finished(IN_ROWS)
     probe.begin({"x": PROBE_X}, 0, labelled=True)
     effect = probe.run({"x": PROBE_X}, np.zeros(5, np.int64), 0).effects.effect(ALL)
     assert (effect.agreement, effect.top1) == (None, None)
 
 
 def test_batches_of_one_sample_need_not_be_told_apart():
-    probe = finished(["N", 4], compared_with_each_other)
+    probe = finished(COMPARED)
     probe.begin({"x": PROBE_X[:1]}, 0, labelled=False)
     assert probe.effects.predicted
 
 
 def ratio(divisors):
     """A product over what is given for each sample, and its probe."""
-    g = Shaped(quantized=False)
-    first = g.op("MatMul", ["x", g.constant(np.eye(4, dtype=np.float32))], "first")
-    zero = g.op("Equal", ["z", g.constant(np.float32(0))], "zero")
-    quotient = g.op("Div", [first, "z"], "quotient")
-    model = g.model({"x": ["N", 4], "z": ["N", 4]}, g.op("Where", [zero, first, quotient], "chosen"))
-    prepared = prepare(load_model(model)).graph_model
-    inputs = (*INPUTS, InputSpec("z", np.dtype(np.float32), ("N", 4)))
-    feed = {"x": PROBE_X, "z": divisors}
-    probe = Probe(prepared, Quantizer.of(place(prepared), {"x": 4.0}), inputs, 0, None)
+    text = (
+        "first = MatMul (x, w) none = Equal (z, zero) quotient = Div (first, z) "
+        "y = Where (none, first, quotient) where float[4, 4] w, float zero = {0}"
+    )
+    probe, feed = probing(opened("float[N, 4] x, float[N, 4] z", text)), {"x": PROBE_X, "z": divisors}
     probe.begin(feed, 0, labelled=False)
     return probe, feed
 
@@ -582,14 +512,11 @@ def test_gradients_that_are_not_finite_for_later_samples_are_refused():
 
 def test_classes_that_are_the_first_output_are_no_scores():
     """As of networks that give the likeliest class of every position before its scores."""
-    g = Shaped(quantized=False)
-    scores = g.op("MatMul", ["x", g.constant(g.random.standard_normal((4, 3)).astype(np.float32))], "scores")
-    best = g.op("ArgMax", [g.op("Softsign", [scores], "bent")], "best", axis=2, keepdims=0)
-    graph = g.model({"x": ["N", 2, 4]}, scores)
-    graph.graph.output.insert(0, helper.make_tensor_value_info(best, TensorProto.INT64, ["N", 2]))
-    model = prepare(load_model(graph)).graph_model
-    inputs = (InputSpec("x", np.dtype(np.float32), ("N", 2, 4)),)
-    probe = Probe(model, Quantizer.of(place(model), {"x": 4.0}), inputs, 0, None)
+    text = (
+        "scores = MatMul (x, w) bent = Softsign (scores) best = ArgMax <axis = 2, keepdims = 0> (bent) "
+        "where float[4, 3] w"
+    )
+    probe = probing(opened("float[N, 2, 4] x", text, "int64[N, 2] best, float[N, 2, 3] scores"))
     feed = {"x": PROBE_X[:4, None] + np.zeros((1, 2, 1), np.float32)}
     probe.begin(feed, 0, labelled=False)
     found = probe.run(feed, None, 0).effects
@@ -598,7 +525,7 @@ def test_classes_that_are_the_first_output_are_no_scores():
     assert found.effect(ALL).agreement is None
 
 
-def test_a_batch_of_other_shapes_whose_gradients_are_unknown_is_refused(probe_opened, probe, monkeypatch):
+def test_a_batch_of_other_shapes_whose_gradients_are_unknown_is_refused(products, probe, monkeypatch):
     def unknown(*_):
         raise NoGradientError("Concat 'join': sizes differ")
 
@@ -607,8 +534,8 @@ def test_a_batch_of_other_shapes_whose_gradients_are_unknown_is_refused(probe_op
         probe.run({"x": PROBE_X}, np.zeros(5, np.int64), 0)
 
 
-def test_samples_that_were_measured_before_are_only_looked_at(probe_opened, probe):
-    skipping = Probe(probe_opened.model, probe_opened.quantizer, INPUTS, 5, probe.effects)
+def test_samples_that_were_measured_before_are_only_looked_at(products, probe):
+    skipping = probing(products, skip=5, effects=probe.effects)
     found = skipping.run({"x": PROBE_X}, None, 0)
     assert (found.samples, found.effects, found.local) == (5, None, None)
     assert (
@@ -625,40 +552,35 @@ def test_batches_that_do_not_fit(probe):
 
 
 def test_an_input_that_is_an_output_too():
-    graph = Shaped(False)
-    scores = graph.op("Gemm", [graph.op("Flatten", ["x"], "flat"), graph.weights(48, 5)], "gemm")
-    model = graph.model({"x": ["N", 3, 4, 4]}, scores)
-    model.graph.output.append(model.graph.input[0])
+    text = "flat = Flatten (x) scores = Gemm (flat, w) where float[48, 5] w"
+    model = parsed("float[N, 3, 4, 4] x", text, "float[N, 5] scores, float[N, 3, 4, 4] x")
     data = np.random.default_rng(0).random((16, 3, 4, 4), np.float32)
     table = trtint8.calibrate(model, data, method="minmax", progress=False)
     result = trtint8.measure_sensitivity(model, table, data, progress=False)
     assert result.quantized.agreement.total == 16
 
 
-def test_a_meter_of_other_outputs(probe_opened):
-    variants = [ALL, *((ONLY, name) for name in NAMES)]
+def test_a_meter_of_other_outputs(products):
+    variants = variants_of(NAMES, predicted=True)
     meter = EffectMeter(variants, {"whole": 1.0}, classes=False, labelled=False, predicted=True)
     with pytest.raises(TableError, match="the checkpoint is of the outputs whole, which are not those"):
-        Probe(probe_opened.model, probe_opened.quantizer, INPUTS, 0, meter)
+        probing(products, effects=meter)
 
 
 @pytest.mark.parametrize("predicted", [True, False])
 def test_boxes_do_not_hide_the_scores_of_a_detector(predicted):
-    model = prepare(load_model(detector())).graph_model
-    placement = place(model)
-    quantizer = Quantizer.of(placement, dict.fromkeys(placement.tensors, 4.0))
-    inputs = (InputSpec("images", np.dtype(np.float32), ("N", 3, 8, 8)),)
+    model = opened(detector(), None)
     layers, scales = ("one_stem", "one_boxes", "one_classes"), {BOXES: 200.0, SCORES: 0.5}
     variants = variants_of(layers, predicted=predicted)
     meter = EffectMeter(variants, scales, classes=False, labelled=False, predicted=predicted)
     feed = {"images": images(256)}
-    effects = Probe(model, quantizer, inputs, 0, meter).run(feed, None, 0).effects
-    found = propagate(cut(model, quantizer), feed, lambda *_: None)
+    effects = probing(model, effects=meter).run(feed, None, 0).effects
+    found = propagate(model.network, feed, lambda *_: None)
     for layer in layers:
         error = (found.only[layer]["joined_out"] - found.reference["joined_out"]).astype(np.float64)
         noise = np.square(error[:, :4] / 200).sum() + np.square(error[:, 4:] / 0.5).sum()
         assert effects.noise((ONLY, layer)) == pytest.approx(noise, rel=0.25 if predicted else 1e-4)
-    first = Probe(model, quantizer, inputs, 0, None)
+    first = probing(model)
     first.begin(feed, 0, labelled=False)
     assert list(first.effects.scales) == [BOXES, SCORES]
 
@@ -666,12 +588,13 @@ def test_boxes_do_not_hide_the_scores_of_a_detector(predicted):
 @pytest.mark.parametrize(("amax", "kinds"), [(5.998, []), (5.0, ["clipped"])])
 @pytest.mark.parametrize("depthwise", [False, True])
 def test_a_relu6_is_cut_off_only_by_ranges_that_lose_more_than_half_a_step(amax, kinds, depthwise):
-    g = Graph(quantized=False)
-    bounds = [g.constant(np.float32(bound)) for bound in (0, 6)]
-    held = g.op("Clip", [g.op("Conv", ["x", g.weights(8, 4, 1, 1)], "first"), *bounds], "relu6")
-    weights, groups = (g.weights(8, 1, 1, 1), 8) if depthwise else (g.weights(4, 8, 1, 1), 1)
-    model = g.model({"x": ["N", 4, 8, 8]}, g.op("Conv", [held, weights], "last", group=groups))
-    data = 60 * np.random.default_rng(0).standard_normal((16, 4, 8, 8)).astype(np.float32)
+    channels, groups = ("8, 1", 8) if depthwise else ("4, 8", 1)
+    text = (
+        f"first = Conv (x, v) relu6 = Clip (first, low, high) last = Conv <group = {groups}> (relu6, w) "
+        f"where float[8, 4, 1, 1] v, float low = {{0}}, float high = {{6}}, float[{channels}, 1, 1] w"
+    )
+    model, held = parsed("float[N, 4, 8, 8] x", text, "float[] last", scale=0.1), "relu6"
+    data = 60 * normal(16, 4, 8, 8)
     table = trtint8.calibrate(model, data, method="minmax", progress=False)
     assert table.histograms[held].above(5.999) > 0.01 * table.histograms[held].total
     table = dataclasses.replace(table, amax={**table.amax, held: amax})

@@ -1,5 +1,7 @@
 """Which samples of a batch show what."""
 
+import contextlib
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,17 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from calibrators.errors import CalibrationDataError
-from tests.trtint8.onnx_models import Shaped
-from tests.trtint8.simulation.two_products import WEIGHTS, opened_products
+from tests.trtint8.simulation.opened import WEIGHTS, opened, opened_products, parsed
 from trtint8.models.model import load_model, prepare
 from trtint8.models.session import ModelSession
-from trtint8.quantization.placement import place
 from trtint8.sensitivity import quick_probe
 from trtint8.sensitivity.effects import ALL, COLUMN, ONLY, EffectMeter
 from trtint8.sensitivity.error_network import ErrorNetwork
 from trtint8.sensitivity.quick_probe import QuickNetwork, draw_directions, may_run_one_by_one, random_signs
-from trtint8.simulation.networks import Quantizer
-from trtint8.simulation.segments import cut
 
 NAMES = ("first", "second")
 ROWS = np.random.default_rng(4).standard_normal((64, 2)).astype(np.float32)
@@ -29,14 +27,19 @@ def few(monkeypatch):
     monkeypatch.setattr("trtint8.sensitivity.effects._LEAST", 0)
 
 
+def quick(model=None, **options):
+    model = model or opened_products()
+    return QuickNetwork(model.model, model.quantizer, model.network, **options)
+
+
+def meter(labelled=False, output="second", names=NAMES):
+    variants = [ALL, *((ONLY, name) for name in names)]
+    return EffectMeter(variants, {output: 0.5}, classes=True, labelled=labelled, predicted=True)
+
+
 def measured(feeds, *, labels=None, threads=1, **options):
     """The meter of effects and of local errors after some batches."""
-    opened = opened_products()
-    network = QuickNetwork(opened.model, opened.quantizer, opened.network, threads=threads, **options)
-    variants = [ALL, *((ONLY, name) for name in NAMES)]
-    effects = EffectMeter(
-        variants, {"second_out": 0.5}, classes=True, labelled=labels is not None, predicted=True
-    )
+    network, effects = quick(threads=threads, **options), meter(labels is not None)
     first, local = 0, []
     for rows in feeds:
         own_labels = None if labels is None else labels[first : first + len(rows)]
@@ -133,15 +136,15 @@ def test_what_a_batch_shows_does_not_depend_on_how_it_is_cut_and_run(monkeypatch
 @pytest.mark.parametrize(("threads", "per_run"), [(1, 1), (4, 1), (8, 1), (9, 9)])
 def test_threads_run_parts_of_their_own_where_there_are_enough_parts(monkeypatch, threads, per_run):
     monkeypatch.setattr("trtint8.sensitivity.error_network._WANTED", 16 * 9)
-    opened, open_graph_model = [], quick_probe.open_graph_model
+    found, open_graph_model = [], quick_probe.open_graph_model
 
     def noted(model, *, threads, **options):
-        opened.append(threads)
+        found.append(threads)
         return open_graph_model(model, threads=threads, **options)
 
     monkeypatch.setattr(quick_probe, "open_graph_model", noted)
     measured([ROWS, ROWS[:1]], threads=threads)  # eight parts, and one
-    assert opened == [per_run]
+    assert found == [per_run]
 
 
 def test_local_errors_are_measured_with_the_first_samples_only():
@@ -149,23 +152,21 @@ def test_local_errors_are_measured_with_the_first_samples_only():
     assert [meter.samples for meter in local] == [1, 1, 0]
 
 
-def pooled(shape):
+def pooled(rows="rows"):
     """A product with every row of an image and the mean over all rows, of which gradients need the number."""
-    g = Shaped(quantized=False)
-    product = g.op("MatMul", ["x", g.constant(WEIGHTS)], "first")
-    source = g.model({"x": shape}, g.op("ReduceMean", [product], "mean", axes=[1], keepdims=0))
-    model = prepare(load_model(source)).graph_model
-    quantizer = Quantizer.of(place(model), {"x": 1.0})
-    return QuickNetwork(model, quantizer, cut(model, quantizer), threads=1)
+    text = (
+        "first = MatMul (x, w) y = ReduceMean <axes = [1], keepdims = 0> (first) "
+        "where float[2, 2] w = {1.0, 0.1, 0.2, 0.5}"
+    )
+    return quick(opened(f"float[N, {rows}, 2] x", text, ranges=1.0), threads=1)
 
 
 def test_where_a_size_is_open_gradients_are_those_of_each_batch():
-    variants, random = [ALL, (ONLY, "first")], np.random.default_rng(5)
-    network, found = pooled(["N", "rows", 2]), []
+    random, network, found = np.random.default_rng(5), pooled(), []
     for rows in (3, 5, 5, 3):
         feed = {"x": random.uniform(-1, 1, (8, rows, 2)).astype(np.float32)}
-        for one in (network, pooled(["N", rows, 2])):
-            effects = EffectMeter(variants, {"mean_out": 0.5}, classes=True, labelled=False, predicted=True)
+        for one in (network, pooled(rows)):
+            effects = meter(output="y", names=["first"])
             one.measure(feed, None, 8, effects)
             found.append(effects.sums)
         np.testing.assert_array_equal(found[-2], found[-1])
@@ -185,27 +186,20 @@ def test_networks_for_sizes_that_come_again_are_made_once_while_they_fit(monkeyp
         make(self, graph_model, quantizer, batch, samples)
 
     monkeypatch.setattr(ErrorNetwork, "__init__", counted)
-    network = pooled(["N", "rows", 2])
-    effects = EffectMeter(
-        [ALL, (ONLY, "first")], {"mean_out": 0.5}, classes=True, labelled=False, predicted=True
-    )
+    network, effects = pooled(), meter(output="y", names=["first"])
     for first, rows in enumerate((3, 5, 3, 5, 4, 3, 5)):
         network.measure({"x": np.ones((1, rows, 2), np.float32)}, None, 8 + first, effects)
     assert sizes == made
 
 
 def test_the_first_samples_give_scales_and_a_time():
-    opened = opened_products()
-    network = QuickNetwork(opened.model, opened.quantizer, opened.network, threads=1)
+    network = quick(threads=1)
     reference, samples, seconds = network.begin({"x": ROWS})
-    np.testing.assert_allclose(reference["second_out"], ROWS[:2] @ WEIGHTS @ WEIGHTS, rtol=1e-5)
+    np.testing.assert_allclose(reference["second"], ROWS[:2] @ WEIGHTS @ WEIGHTS, rtol=1e-5)
     assert samples == 2
     assert seconds > 0
-    assert reference["second_out"].base is None, "not in the memory of a session that is closed"
-    effects = EffectMeter(
-        [ALL, *((ONLY, name) for name in NAMES)], {"second_out": 0.5}, classes=True, labelled=False
-    )
-    begun = network.measure({"x": ROWS}, None, 0, effects)
+    assert reference["second"].base is None, "not in the memory of a session that is closed"
+    begun = network.measure({"x": ROWS}, None, 0, meter())
     _, (anew,) = measured([ROWS])
     assert begun.state() == anew.state()
 
@@ -217,7 +211,7 @@ MATRICES = hnp.arrays(
 )
 
 
-def drawn(values, seed=0):
+def drawn(values, seed):
     return draw_directions(values, 1, np.random.default_rng(seed))[0]
 
 
@@ -246,18 +240,29 @@ def test_the_mean_square_of_a_product_is_the_square_of_the_length(rows):
     np.testing.assert_allclose(means, np.square(errors).sum(axis=1), rtol=0.05)
 
 
-def test_few_directions_are_enough_where_errors_lie_where_outputs_do():
-    random = np.random.default_rng(2)
-    mixed = random.standard_normal((6, 6))
-    values, errors = (random.standard_normal((60, 3)) @ mixed[:3] for _ in range(2))
+def plain(values, seed):
+    return random_signs((1, *values.shape), np.random.default_rng(seed))
+
+
+def independent(values, seed):
+    return np.stack([drawn(values, seed), drawn(values, 1000 + seed)])
+
+
+@pytest.mark.parametrize(
+    ("others", "factor", "mixed"),
+    [(plain, 0.85, np.random.default_rng(2).standard_normal((3, 6))), (independent, 0.98, np.eye(10))],
+)
+def test_directions_tell_more_than_others(others, factor, mixed):
+    """A single one where errors lie where outputs do; and two that are opposed."""
+    values, errors = np.random.default_rng(7).standard_normal((2, 60, len(mixed))) @ mixed
     exact = np.square(errors).sum()
 
-    def spread(directions):
-        return np.std([np.square((errors * one).sum(axis=1)).sum() / exact for one in directions])
+    def spread(draws):
+        return np.std([np.square((one * errors).sum(axis=2)).mean(axis=0).sum() / exact for one in draws])
 
-    turned = [drawn(values.astype(np.float32), seed) for seed in range(200)]
-    plain = [random_signs(values.shape, np.random.default_rng(seed)) for seed in range(200)]
-    assert spread(turned) < 0.85 * spread(plain)
+    wider = [others(values, seed) for seed in range(300)]
+    own = [draw_directions(values, len(wider[0]), np.random.default_rng(seed)) for seed in range(300)]
+    assert spread(own) < factor * spread(wider)
 
 
 @pytest.mark.parametrize(
@@ -295,67 +300,23 @@ def test_two_directions_of_a_sample_are_at_a_right_angle():
     np.testing.assert_allclose(np.square(first).sum(axis=1), 10, rtol=1e-5)
 
 
-def test_opposed_directions_tell_more_than_independent_ones():
-    random = np.random.default_rng(7)
-    values, errors = (random.standard_normal((60, 10)) for _ in range(2))
-    exact = np.square(errors).sum()
-
-    def spread(pairs):
-        found = [np.square((pair * errors).sum(axis=2)).mean(axis=0).sum() / exact for pair in pairs]
-        return np.std(found)
-
-    opposed = [draw_directions(values, 2, np.random.default_rng(seed)) for seed in range(300)]
-    independent = [np.stack([drawn(values, seed), drawn(values, 1000 + seed)]) for seed in range(300)]
-    assert spread(opposed) < 0.98 * spread(independent)
-
-
 X = np.random.default_rng(0).standard_normal((3, 2, 4)).astype(np.float32)
 
 
-def integers(g, *values):
-    return g.constant(np.array(values, np.int64))
-
-
-def turned(g):
-    return g.op("Transpose", ["x"], "turned", perm=[2, 0, 1])
-
-
-def flat(g):
-    return g.op("Reshape", ["x", integers(g, -1, 4)], "flat")
-
-
-def mean_of_samples(g):
-    return g.op("ReduceMean", ["x"], "mean", axes=[0])
-
-
-def less_their_mean(g):
-    return g.op("Sub", ["x", mean_of_samples(g)], "less")
-
-
-def how_many(g):
-    return g.op("Cast", [g.op("Shape", ["x"], "shape")], "numbers", to=1)
-
-
 @pytest.mark.parametrize(
-    ("end", "shape", "wanted"),
+    ("text", "samples", "wanted"),
     [
-        (turned, ["N", 2, 4], True),
-        (flat, ["N", 2, 4], True),
-        (flat, [3, 2, 4], False),
-        (mean_of_samples, ["N", 2, 4], False),
-        (less_their_mean, ["N", 2, 4], False),
-        (how_many, ["N", 2, 4], False),
+        ("y = Transpose <perm = [2, 0, 1]> (x)", "N", True),
+        ("y = Reshape (x, to) where int64[2] to = {-1, 4}", "N", True),
+        ("y = Reshape (x, to) where int64[2] to = {-1, 4}", 3, False),
+        ("y = ReduceMean <axes = [0]> (x)", "N", False),
+        ("mean = ReduceMean <axes = [0]> (x) y = Sub (x, mean)", "N", False),
+        ("shape = Shape (x) y = Cast <to = 1> (shape)", "N", False),
+        ("y = Reshape (x, to) where int64[4] to = {-1, 2, 2, 4}", "N", None),  # which takes no single sample
     ],
 )
-def test_where_the_outputs_are_those_of_single_samples(end, shape, wanted):
-    g = Shaped(quantized=False)
-    model = prepare(load_model(g.model({"x": shape}, end(g)))).graph_model
-    assert may_run_one_by_one(model, {"x": X}, threads=1) is wanted
-
-
-def test_a_network_that_takes_no_single_sample():
-    g = Shaped(quantized=False)
-    pairs = g.op("Reshape", ["x", integers(g, -1, 2, 2, 4)], "pairs")
-    model = prepare(load_model(g.model({"x": ["N", 2, 4]}, pairs))).graph_model
-    with pytest.raises(CalibrationDataError, match="the model fails on a batch"):
-        may_run_one_by_one(model, {"x": X}, threads=1)
+def test_where_the_outputs_are_those_of_single_samples(text, samples, wanted):
+    model = prepare(load_model(parsed(f"float[{samples}, 2, 4] x", text))).graph_model
+    fails = pytest.raises(CalibrationDataError, match="the model fails on a batch")
+    with fails if wanted is None else contextlib.nullcontext():
+        assert may_run_one_by_one(model, {"x": X}, threads=1) is wanted

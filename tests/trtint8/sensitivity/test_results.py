@@ -177,39 +177,39 @@ def _checkpoint(path, **identity):
     return Checkpoint(path, {**IDENTITY, **identity}, CHECKPOINT_SENSITIVITY, resume=True)
 
 
-def test_a_file_is_read_and_written_back_the_same(tmp_path):
-    path = tmp_path / "c.json"
-    path.write_bytes(sealed(DOCUMENT))
-    measured = _checkpoint(path).load()
+@pytest.fixture
+def kept(tmp_path):
+    """Writes a checkpoint of other progress than the document above has."""
+
+    def write(identity=None, **progress):
+        path = tmp_path / "c.json"
+        path.write_bytes(sealed({**DOCUMENT, "progress": {**DOCUMENT["progress"], **progress}}))
+        return _checkpoint(path, **identity or {})
+
+    return write
+
+
+def test_a_file_is_read_and_written_back_the_same(kept):
+    checkpoint = kept()
+    measured = checkpoint.load()
     assert (measured.samples, measured.data, measured.labels) == (16, "fingerprint", "another fingerprint")
     np.testing.assert_array_equal(measured.effects.sums, [SUMS])
-    _checkpoint(path).save(measured)
-    assert document_of(path) == DOCUMENT
+    checkpoint.save(measured)
+    assert document_of(checkpoint.path) == DOCUMENT
 
 
 def test_a_file_without_counts_of_picks_goes_on_where_nothing_is_picked(tmp_path):
-    path = tmp_path / "c.json"
     progress = {name: value for name, value in DOCUMENT["progress"].items() if name != "picks"}
-    path.write_bytes(sealed({**DOCUMENT, "progress": progress}))
-    measured = _checkpoint(path).load()
+    (tmp_path / "c.json").write_bytes(sealed({**DOCUMENT, "progress": progress}))
+    measured = _checkpoint(tmp_path / "c.json").load()
     measured.check_picks(PicksMeter([]))
     with pytest.raises(TableError):
         measured.check_picks(PicksMeter([ShownPicks("peaks", "Equal", Shown.MASK)]))
 
 
-@pytest.mark.parametrize("counts", [[10, 3, -1, 3], [10, 3, 11, 3], [10, 2, 1, 3], [10, 5, 1, 3], [10, 3], 3])
-def test_counts_of_picks_that_no_measurement_makes_are_refused(counts, tmp_path):
-    path = tmp_path / "c.json"
-    path.write_bytes(sealed({**DOCUMENT, "progress": {**DOCUMENT["progress"], "picks": {"peaks": counts}}}))
-    with pytest.raises(TableError):
-        _checkpoint(path).load()
-
-
-def test_another_measurement_is_refused(tmp_path):
-    path = tmp_path / "c.json"
-    path.write_bytes(sealed(DOCUMENT))
+def test_another_measurement_is_refused(kept):
     with pytest.raises(TableError, match=r"made with another batch size \(None then, 8 now\)"):
-        _checkpoint(path, batch_size=8).load()
+        kept({"batch_size": 8}).load()
 
 
 def _sums(column, value):
@@ -253,30 +253,25 @@ def _sums(column, value):
         ("meter", {"scales": {}}, r"Expected `object` of length >= 1 - at `\$.meter.scales`"),
         ("local", {"samples": 1.5}, r"Expected `int`, got `float` - at `\$.local.samples`"),
         ("local", {"sums": {"conv": [1.0]}}, r"Expected `array` of length 5, got 1"),
+        *(
+            ("picks", {"peaks": counts}, "")
+            for counts in ([10, 3, -1, 3], [10, 3, 11, 3], [10, 2, 1, 3], [10, 5, 1, 3], [10, 3], 3)
+        ),
+        *(
+            ("samples", samples, "Expected `int`.*remove it to begin anew")
+            for samples in (-16, 16.5, "x", None)
+        ),
     ],
 )
-def test_numbers_that_no_measurement_makes_are_refused(part, change, problem, tmp_path):
-    progress = {**DOCUMENT["progress"], part: {**DOCUMENT["progress"][part], **change}}
-    path = tmp_path / "c.json"
-    path.write_bytes(sealed({**DOCUMENT, "progress": progress}))
+def test_numbers_that_no_measurement_makes_are_refused(part, change, problem, kept):
+    known = DOCUMENT["progress"][part]
+    checkpoint = kept(**{part: {**known, **change} if isinstance(known, dict) else change})
     with pytest.raises(TableError, match=f"cannot read the checkpoint .*{problem}"):
-        _checkpoint(path).load()
+        checkpoint.load()
 
 
-@pytest.mark.parametrize("samples", [-16, 16.5, "x", None])
-def test_a_number_of_samples_that_is_none_is_refused(samples, tmp_path):
-    path = tmp_path / "c.json"
-    path.write_bytes(sealed({**DOCUMENT, "progress": {**DOCUMENT["progress"], "samples": samples}}))
-    with pytest.raises(
-        TableError, match=r"cannot read the checkpoint .*Expected `int`.*remove it to begin anew"
-    ):
-        _checkpoint(path).load()
-
-
-def test_other_layers_are_refused(tmp_path):
-    path = tmp_path / "c.json"
-    path.write_bytes(sealed(DOCUMENT))
-    measured = _checkpoint(path).load()
+def test_other_layers_are_refused(kept):
+    measured = kept().load()
     measured.check_layers(["conv"], [("all", "")])
     for names, variants in ((["other"], [("all", "")]), (["conv"], [("all", ""), ("only", "conv")])):
         with pytest.raises(TableError, match="the checkpoint is of other layers than those of the model"):

@@ -3,7 +3,7 @@
 import onnx_ir as ir
 import pytest
 
-from tests.trtint8.simulation.two_products import WEIGHTS, opened_products
+from tests.trtint8.simulation.opened import WEIGHTS, opened_products
 from trtint8.models.graph_writer import GraphWriter
 from trtint8.quantization.placement import Edge
 from trtint8.simulation.networks import Form, Layer, QuantizedLayers, find_layers

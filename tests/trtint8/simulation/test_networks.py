@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
 
 import trtint8
 from calibrators.host.session import open_session
-from tests.trtint8.onnx_models import Shaped, parsed, tied
-from tests.trtint8.simulation.two_products import X, opened_products
+from tests.trtint8.onnx_models import parsed, tied
+from tests.trtint8.simulation.opened import X, opened, opened_products
 from tests.trtint8.tuning.networks import normal, prepared
 from trtint8.models.serialization import fingerprint
 from trtint8.models.session import open_graph_model
@@ -29,27 +28,27 @@ def test_the_quantized_network_is_the_quantized_model(shape):
 
 
 def test_errors_are_those_of_layers_run_by_themselves():
-    opened = opened_products()
-    beside = BesideFloat(opened.model, opened.quantizer)
+    products = opened_products()
+    beside = BesideFloat(products.model, products.quantizer)
     forms = (Form.INT8, Form.WEIGHTS, Form.ACTIVATIONS)
     for form in forms:
         beside.give(beside.error(beside.layers[0], form))
     _, *found = open_graph_model(beside.model).run({"x": X})
-    segment = opened.network.segments[0]
+    segment = products.network.segments[0]
     exact = segment.run_layer(Form.FLOAT, {"x": X})
     for form, error in zip(forms, found, strict=True):
         np.testing.assert_array_equal(error, segment.run_layer(form, {"x": X}) - exact)
 
 
 def test_the_network_beside_the_float_network_is_the_quantized_one():
-    opened = opened_products()
-    beside = BesideFloat(opened.model, opened.quantizer)
+    products = opened_products()
+    beside = BesideFloat(products.model, products.quantizer)
     in_int8 = beside.append_int8()
-    assert {value.name for value in in_int8} == {"first_out", "second_out"}
+    assert {value.name for value in in_int8} == {"first", "second"}
     beside.give(in_int8[beside.layers[-1].node.outputs[0]])
     exact, rounded = open_graph_model(beside.model).run({"x": X})
-    np.testing.assert_array_equal(exact, open_graph_model(opened.model).run({"x": X})[0])
-    quantized = open_graph_model(quantized_network(opened.model, opened.quantizer))
+    np.testing.assert_array_equal(exact, open_graph_model(products.model).run({"x": X})[0])
+    quantized = open_graph_model(quantized_network(products.model, products.quantizer))
     np.testing.assert_array_equal(rounded, quantized.run({"x": X})[0])
 
 
@@ -87,20 +86,11 @@ def test_masks_and_places_are_those_of_int8(kind):
 
 
 def test_what_a_graph_inside_a_node_reads_is_appended_no_second_time():
-    g = Shaped(quantized=False)
-    layer = g.op("MatMul", ["x", g.weights(2, 2)], "layer")
-    branches = [
-        helper.make_graph(
-            [helper.make_node(kind, [layer], [f"{kind}_out"])],
-            kind,
-            [],
-            [helper.make_tensor_value_info(f"{kind}_out", TensorProto.FLOAT, None)],
-        )
-        for kind in ("Relu", "Neg")
-    ]
-    made = g.op("If", ["condition"], "branch", then_branch=branches[0], else_branch=branches[1])
-    proto = g.model({"x": ["N", 2], "condition": []}, made)
-    proto.graph.input[1].type.tensor_type.elem_type = TensorProto.BOOL
-    model = prepared(proto)
-    with pytest.raises(InnerReadError, match="'branch'"):
-        BesideFloat(model, Quantizer.of(place(model), {"x": 1.0})).append_int8()
+    text = (
+        "layer = MatMul (x, w) y = If (condition) "
+        "<then_branch = yes () => (float[N, 2] a) { a = Relu (layer) }, "
+        "else_branch = no () => (float[N, 2] b) { b = Neg (layer) }> where float[2, 2] w"
+    )
+    model = opened("float[N, 2] x, bool condition", text, "float[N, 2] y")
+    with pytest.raises(InnerReadError, match="'y'"):
+        BesideFloat(model.model, model.quantizer).append_int8()

@@ -1,5 +1,6 @@
 """Variants of a network against the same variants quantized and run as whole models."""
 
+import itertools
 import weakref
 from dataclasses import replace
 from functools import partial
@@ -7,111 +8,86 @@ from functools import partial
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
-from calibrators.data.batches import Batches
-from calibrators.host.observer import Observer
+import trtint8
 from calibrators.host.session import open_session
-from calibrators.tables.table import CalibrationTable, Provenance
-from tests.trtint8.onnx_models import Shaped, tied
-from trtint8 import quantize
+from tests.trtint8.onnx_models import tied
+from tests.trtint8.simulation.opened import parsed
 from trtint8.models.model import load_model, prepare
-from trtint8.models.serialization import to_proto
 from trtint8.quantization.placement import place
-from trtint8.simulation.networks import Form, Quantizer
+from trtint8.simulation.networks import Quantizer
 from trtint8.simulation.segments import cut, propagate
 
 RNG = np.random.default_rng(3)
 
 
-def conv(g, source, name, channels=4):
-    return g.op("Conv", [source, g.weights(4, channels, 3, 3), g.weights(4)], name, pads=[1] * 4)
+def conv(name, source):
+    return f"{name} = Conv <pads = [1, 1, 1, 1]> ({source}, {name}_w, {name}_b)"
 
 
-def residual():
-    g = Shaped(quantized=False)
-    trunk = g.op("Relu", [conv(g, "x", "a")], "trunk")
-    inner = g.op("Relu", [conv(g, trunk, "b")], "inner")
-    out = g.op("Relu", [g.op("Add", [conv(g, inner, "c"), trunk], "add")], "out")
-    flat = g.op("Flatten", [g.op("GlobalAveragePool", [conv(g, out, "d")], "pool")], "flat")
-    return g.model({"x": ["N", 4, 6, 6]}, g.op("Gemm", [flat, g.weights(4, 5), g.weights(5)], "head"))
+def convs(*names, channels=4):
+    return ", ".join(f"float[4, {channels}, 3, 3] {name}_w, float[4] {name}_b" for name in names)
 
 
-def branches():
-    """Two branches that run in turns, and meet in a Concat."""
-    g = Shaped(quantized=False)
-    left = conv(g, conv(g, "x", "l1"), "l2")
-    right = conv(g, conv(g, "x", "r1"), "r2")
-    joined = g.op("Concat", [left, right], "join", axis=1)
-    return g.model({"x": ["N", 4, 6, 6]}, conv(g, joined, "last", channels=8))
+IMAGES = "float[N, 4, 6, 6] x"
+
+#: Inputs, nodes and outputs.
+MODELS = {
+    "residual": (
+        IMAGES,
+        f"{conv('a', 'x')} trunk = Relu (a) {conv('b', 'trunk')} inner = Relu (b) {conv('c', 'inner')} "
+        f"add = Add (c, trunk) out = Relu (add) {conv('d', 'out')} pool = GlobalAveragePool (d) "
+        f"flat = Flatten (pool) y = Gemm (flat, w, b5) where {convs(*'abcd')}, float[4, 5] w, float[5] b5",
+    ),
+    "two branches that run in turns": (
+        IMAGES,
+        f"{conv('l1', 'x')} {conv('r1', 'x')} {conv('l2', 'l1')} {conv('r2', 'r1')} "
+        f"join = Concat <axis = 1> (l2, r2) {conv('y', 'join')} "
+        f"where {convs('l1', 'r1', 'l2', 'r2')}, {convs('y', channels=8)}",
+    ),
+    "attention": (
+        "float[N, 6, 8] x",
+        "query = MatMul (x, q) key = MatMul (x, k) turned = Transpose <perm = [0, 2, 1]> (key) "
+        "scores = MatMul (query, turned) weights = Softmax <axis = -1> (scores) y = MatMul (weights, query) "
+        "where float[8, 8] q, float[8, 8] k",
+    ),
+    "before the first layer": (
+        IMAGES,
+        f"doubled = Mul (x, two) {conv('first', 'doubled')} {conv('second', 'first')} "
+        f"y = Add (second, doubled) where float two = {{2}}, {convs('first', 'second')}",
+    ),
+    # One is read by a later layer as well, the other leaves early.
+    "two outputs": (
+        IMAGES,
+        f"{conv('first', 'x')} relu = Relu (first) {conv('y', 'relu')} where {convs('first', 'y')}",
+        "float[N, 4, 6, 6] y, float[N, 4, 6, 6] first",
+    ),
+    # An If that reads tensors of the graph around it, one of them from long before.
+    "holds a graph": (
+        IMAGES,
+        f"{conv('early', 'x')} relu = Relu (early) {conv('middle', 'relu')} {conv('late', 'middle')} "
+        "most = ReduceMax <keepdims = 0> (late) flag = Greater (most, low) chosen = If (flag) "
+        "<then_branch = yes () => (float[N, 4, 6, 6] one) { one = Neg (early) }, "
+        "else_branch = no () => (float[N, 4, 6, 6] other) { other = Neg (late) }> y = Add (chosen, late) "
+        f"where float low = {{-1e9}}, {convs('early', 'middle', 'late')}",
+    ),
+    "tied": None,
+}
 
 
-def attention():
-    g = Shaped(quantized=False)
-    query, key = (g.op("MatMul", ["x", g.weights(8, 8)], name) for name in ("query", "key"))
-    turned = g.op("Transpose", [key], "turned", perm=[0, 2, 1])
-    weights = g.op("Softmax", [g.op("MatMul", [query, turned], "scores")], "weights", axis=-1)
-    return g.model({"x": ["N", 6, 8]}, g.op("MatMul", [weights, query], "mixed"))
+def cut_with_ranges(model, feed):
+    table = trtint8.calibrate(model, feed, method="minmax", tensors="placed", progress=False)
+    graph_model = prepare(load_model(model)).graph_model
+    return table, cut(graph_model, Quantizer.of(place(graph_model), table.amax))
 
 
-def before_the_first_layer():
-    g = Shaped(quantized=False)
-    doubled = g.op("Mul", ["x", g.constant(np.float32(2))], "doubled")
-    first = conv(g, doubled, "first")
-    return g.model({"x": ["N", 4, 6, 6]}, g.op("Add", [conv(g, first, "second"), doubled], "sum"))
-
-
-def two_outputs():
-    """One of them is read by a later layer as well, the other leaves early."""
-    g = Shaped(quantized=False)
-    first = conv(g, "x", "first")
-    model = g.model({"x": ["N", 4, 6, 6]}, conv(g, g.op("Relu", [first], "relu"), "second"))
-    model.graph.output.append(helper.make_tensor_value_info(first, TensorProto.FLOAT, ["N", 4, 6, 6]))
-    return model
-
-
-def holds_a_graph():
-    """An If that reads tensors of the graph around it, one of them from long before."""
-
-    def branch(name, source):
-        made = helper.make_tensor_value_info(f"{name}_out", TensorProto.FLOAT, ["N", 4, 6, 6])
-        return helper.make_graph([helper.make_node("Neg", [source], [f"{name}_out"])], name, [], [made])
-
-    g = Shaped(quantized=False)
-    early = conv(g, "x", "early")
-    late = conv(g, conv(g, g.op("Relu", [early], "relu"), "middle"), "late")
-    flag = g.op(
-        "Greater", [g.op("ReduceMax", [late], "max", keepdims=0), g.constant(np.float32(-1e9))], "flag"
-    )
-    chosen = g.op("If", [flag], "if", then_branch=branch("yes", early), else_branch=branch("no", late))
-    return g.model({"x": ["N", 4, 6, 6]}, g.op("Add", [chosen, late], "sum"))
-
-
-MODELS = [residual, branches, attention, before_the_first_layer, two_outputs, holds_a_graph, tied]
-
-
-def shape_of(model):
-    return [d.dim_value or 3 for d in model.graph.input[0].type.tensor_type.shape.dim]
-
-
-def prepared_and_table(model, feed):
-    prepared = prepare(load_model(model))
-    tensors = place(prepared.graph_model).tensors
-    serialized = to_proto(prepared.graph_model).SerializeToString()
-    observer = Observer(serialized, prepared.inputs, tensors)
-    seen = observer.observe(Batches.of_feeds(lambda: iter([feed])), progress=False)
-    table = CalibrationTable.from_histograms(seen.histograms, "minmax", Provenance(prepared.fingerprint))
-    return prepared, table
-
-
-@pytest.fixture(params=MODELS, ids=lambda make: make.__name__)
+@pytest.fixture(params=MODELS)
 def case(request):
-    model = request.param()
-    feed = {"x": RNG.standard_normal(shape_of(model)).astype(np.float32)}
-    prepared, table = prepared_and_table(model, feed)
-    placement = place(prepared.graph_model)
-    network = cut(prepared.graph_model, Quantizer.of(placement, table.amax))
-    return model, feed, table, network
+    text = MODELS[request.param]
+    model = tied() if text is None else parsed(*text, scale=0.1)
+    shape = [size.dim_value or 3 for size in model.graph.input[0].type.tensor_type.shape.dim]
+    feed = {"x": RNG.standard_normal(shape).astype(np.float32)}
+    return model, feed, *cut_with_ranges(model, feed)
 
 
 def run(model, feed):
@@ -134,7 +110,9 @@ def test_the_float_network_is_the_model(case):
 
 def test_the_quantized_network_is_the_qdq_model(case):
     model, feed, table, network = case
-    assert_same(propagate(network, feed, lambda *_: None).quantized, run(quantize(model, table), feed))
+    assert_same(
+        propagate(network, feed, lambda *_: None).quantized, run(trtint8.quantize(model, table), feed)
+    )
 
 
 def test_each_layer_alone_and_all_but_one(case):
@@ -142,7 +120,7 @@ def test_each_layer_alone_and_all_but_one(case):
     found = propagate(network, feed, lambda *_: None)
     names = [layer.name for layer in network.layers]
     assert list(found.only) == list(found.without) == names
-    full = quantize(model, table)
+    full = trtint8.quantize(model, table)
     for name in names:
         assert_same(found.only[name], run(bypassed(full, set(names) - {name}), feed))
         assert_same(found.without[name], run(bypassed(full, {name}), feed))
@@ -159,28 +137,6 @@ def bypassed(model, layers):
         if node.name in layers:
             node.input[:] = [sources.get(sources.get(name), name) for name in node.input]
     return copy
-
-
-def test_a_layer_alone_in_each_form():
-    g = Shaped(quantized=False)
-    weights = g.constant(np.array([[1.0, 0.3], [0.6, -0.26]], np.float32))
-    model = g.model({"x": ["N", 2]}, g.op("MatMul", ["x", weights], "layer"))
-    prepared = prepare(load_model(model))
-    network = cut(prepared.graph_model, Quantizer.of(place(prepared.graph_model), {"x": 127.0}))
-    (segment,) = network.segments
-    feed = {"x": np.array([[10.4, -3.6]], np.float32)}
-    rounded = np.array(
-        [[127 * (1 / 127), 127 * (0.3 / 127)], [76 * (1 / 127), -110 * (0.3 / 127)]], np.float32
-    )
-    exact = feed["x"] @ np.array([[1.0, 0.3], [0.6, -0.26]], np.float32)
-    np.testing.assert_allclose(segment.run_layer(Form.FLOAT, feed), exact, rtol=1e-6)
-    np.testing.assert_allclose(segment.run_layer(Form.WEIGHTS, feed), feed["x"] @ rounded, rtol=1e-6)
-    np.testing.assert_allclose(
-        segment.run_layer(Form.ACTIVATIONS, feed), [[10 - 4 * 0.6, 3 + 4 * 0.26]], rtol=1e-6
-    )
-    np.testing.assert_allclose(
-        segment.run_layer(Form.INT8, feed), np.array([[10.0, -4.0]]) @ rounded, rtol=1e-6
-    )
 
 
 def test_what_every_layer_gives_is_watched(case):
@@ -213,13 +169,13 @@ def test_without_room_for_all_variants_some_wait(case, monkeypatch):
 
 
 def test_memory_does_not_grow_with_the_number_of_layers(monkeypatch):
-    g, layers = Shaped(quantized=False), 24
-    value, mebibyte = "x", 1 << 20
-    for number in range(layers):
-        value = g.op("MatMul", [value, g.weights(32, 32)], f"layer{number}")
-    model, feed = g.model({"x": ["N", 32]}, value), {"x": np.ones((8192, 32), np.float32)}
-    prepared, table = prepared_and_table(model, feed)
-    network = cut(prepared.graph_model, Quantizer.of(place(prepared.graph_model), table.amax))
+    layers, mebibyte = 24, 1 << 20
+    names = ["x", *(f"layer{number}" for number in range(layers - 1)), "y"]
+    nodes = " ".join(f"{name} = MatMul ({before}, {name}_w)" for before, name in itertools.pairwise(names))
+    constants = ", ".join(f"float[32, 32] {name}_w" for name in names[1:])
+    model = parsed("float[N, 32] x", f"{nodes} where {constants}", scale=0.1)
+    feed = {"x": RNG.standard_normal((8192, 32)).astype(np.float32)}
+    _, network = cut_with_ranges(model, feed)
     alive: set[int] = set()
     most = 0
 

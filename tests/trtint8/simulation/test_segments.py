@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from tests.trtint8.onnx_models import Shaped
-from tests.trtint8.tuning.networks import normal, prepared
-from trtint8.quantization.placement import place
-from trtint8.simulation.networks import Form, Quantizer, find_layers
-from trtint8.simulation.segments import LayerAlone, cut
+from tests.trtint8.simulation.opened import opened
+from tests.trtint8.tuning.networks import normal
+from trtint8.simulation.networks import Form
+from trtint8.simulation.segments import LayerAlone
 
 X = np.array([[1.0, 0.3], [-0.2, 0.7]], np.float32)
 FIRST, SECOND = np.array([[1.0, 0.1], [0.2, 0.5]], np.float32), np.array([[0.4, 1.0], [1.0, 0.3]], np.float32)
@@ -16,13 +15,12 @@ FIRST, SECOND = np.array([[1.0, 0.1], [0.2, 0.5]], np.float32), np.array([[0.4, 
 @pytest.fixture(scope="module")
 def network():
     """Doubling, a product, a Relu, a product, and the sum with what was doubled."""
-    g = Shaped(quantized=False)
-    doubled = g.op("Mul", ["x", g.constant(np.float32(2))], "doubled")
-    relu = g.op("Relu", [g.op("MatMul", [doubled, g.constant(FIRST)], "first")], "relu")
-    second = g.op("MatMul", [relu, g.constant(SECOND)], "second")
-    made = prepared(g.model({"x": ["N", 2]}, g.op("Sub", [second, doubled], "less")))
-    placement = place(made)
-    return cut(made, Quantizer.of(placement, dict.fromkeys(placement.tensors, 2.54)))
+    text = (
+        "doubled = Mul (x, two) first = MatMul (doubled, v) relu = Relu (first) second = MatMul (relu, w) "
+        "less = Sub (second, doubled) where float two = {2}, float[2, 2] v = {1.0, 0.1, 0.2, 0.5}, "
+        "float[2, 2] w = {0.4, 1.0, 1.0, 0.3}"
+    )
+    return opened("float[N, 2] x", text, "float[N, 2] less", 2.54).network
 
 
 def fake(values, scale):
@@ -34,25 +32,25 @@ def test_segments_begin_at_layers(network):
     assert [layer.name for layer in network.layers] == ["first", "second"]
     assert [segment.inputs for segment in network.segments] == [
         ("x",),
-        ("doubled_out",),
-        ("relu_out", "doubled_out"),
+        ("doubled",),
+        ("relu", "doubled"),
     ]
     assert [segment.outputs for segment in network.segments] == [
-        ("doubled_out",),
-        ("relu_out",),
-        ("less_out",),
+        ("doubled",),
+        ("relu",),
+        ("less",),
     ]
-    assert network.outputs == ("less_out",)
+    assert network.outputs == ("less",)
     assert [network.last_read_by(number) for number in range(3)] == [
         {"x"},
         set(),
-        {"relu_out", "doubled_out"},
+        {"relu", "doubled"},
     ]
 
 
 def test_segments_in_float_compute_the_model(network):
     wanted = np.maximum(2 * X @ FIRST, 0) @ SECOND - 2 * X
-    np.testing.assert_allclose(network.run_float({"x": X})["less_out"], wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(network.run_float({"x": X})["less"], wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_a_layer_in_each_form(network):
@@ -66,25 +64,24 @@ def test_a_layer_in_each_form(network):
         Form.INT8: activations @ weights,
     }
     for form, product in wanted.items():
-        np.testing.assert_allclose(
-            segment.run_layer(form, {"doubled_out": 2 * X}), product, rtol=1e-5, atol=1e-6
-        )
-        found = segment.run(form, {"doubled_out": 2 * X})["relu_out"]
+        np.testing.assert_allclose(segment.run_layer(form, {"doubled": 2 * X}), product, rtol=1e-5, atol=1e-6)
+        found = segment.run(form, {"doubled": 2 * X})["relu"]
         np.testing.assert_allclose(found, np.maximum(product, 0), rtol=1e-5, atol=1e-6)
 
 
 def test_every_layer_reads_what_the_float_model_computes():
-    g = Shaped(quantized=False)
-    weights = [g.random.standard_normal((4, 4)).astype(np.float32) for _ in range(3)]
-    first = g.op("Relu", [g.op("MatMul", ["x", g.constant(weights[0])], "first")], "relu")
-    second = g.op("MatMul", [first, g.constant(weights[1])], "second")
-    third = g.op("MatMul", [second, g.constant(weights[2])], "third")
-    model = prepared(g.model({"x": ["N", 4]}, g.op("Add", [third, first], "add")))
-    placement = place(model)
-    network = cut(model, Quantizer.of(placement, dict.fromkeys(placement.tensors, 1.0)))
+    text = (
+        "first = MatMul (x, a) relu = Relu (first) second = MatMul (relu, b) third = MatMul (second, c) "
+        "add = Add (third, relu) where float[4, 4] a, float[4, 4] b, float[4, 4] c"
+    )
+    model = opened("float[N, 4] x", text, "float[N, 4] add", 1.0)
+    network, weights = (
+        model.network,
+        [model.model.graph.initializers[name].const_value.numpy() for name in "ab"],
+    )
     x = normal(3, 4)
     relu = np.maximum(x @ weights[0], 0)
-    wanted = {"x": x, "relu_out": relu, "second_out": relu @ weights[1]}
+    wanted = {"x": x, "relu": relu, "second": relu @ weights[1]}
     seen = []
     for segment, layer, tensors in network.float_layers({"x": x}):
         seen.append(layer.name)
@@ -96,18 +93,22 @@ def test_every_layer_reads_what_the_float_model_computes():
     assert [name for name in seen if name != "add"] == ["first", "second", "third"]
 
 
-@pytest.mark.parametrize(("operator", "size"), [("Conv", (3, 4, 1, 1)), ("Gemm", (4, 3)), ("MatMul", (4, 3))])
-def test_a_layer_by_itself_has_no_bias_and_takes_any_weights(operator, size):
-    g = Shaped(quantized=False)
-    bias = [] if operator == "MatMul" else [g.weights(3)]
-    shape = ["N", 4, 1, 1] if operator == "Conv" else ["N", 4]
-    model = prepared(g.model({"x": shape}, g.op(operator, ["x", g.weights(*size), *bias], "layer")))
-    placement = place(model)
-    readers = len(model.graph.inputs[0].uses())
-    alone = LayerAlone(model, *find_layers(model.graph, placement), placement)
-    assert len(model.graph.inputs[0].uses()) == readers
-    values, weights = normal(5, *shape[1:]), normal(*size, seed=1)
-    matrix = weights.reshape(3, 4).T if operator == "Conv" else weights
+@pytest.mark.parametrize(
+    ("operator", "shape", "size"),
+    [
+        ("Conv (x, w, b)", (4, 1, 1), (3, 4, 1, 1)),
+        ("Gemm (x, w, b)", (4,), (4, 3)),
+        ("MatMul (x, w)", (4,), (4, 3)),
+    ],
+)
+def test_a_layer_by_itself_has_no_bias_and_takes_any_weights(operator, shape, size):
+    text = f"y = {operator} where float{list(size)} w, float[3] b"
+    model = opened(f"float[N, {', '.join(map(str, shape))}] x", text)
+    readers = len(model.model.graph.inputs[0].uses())
+    alone = LayerAlone(model.model, *model.layers, model.quantizer.placement)
+    assert len(model.model.graph.inputs[0].uses()) == readers
+    values, weights = normal(5, *shape), normal(*size, seed=1)
+    matrix = weights.reshape(3, 4).T if len(size) == 4 else weights
     exact = values.reshape(5, 4) @ matrix
     np.testing.assert_allclose(alone.run(values, weights).reshape(5, 3), exact, rtol=1e-5, atol=1e-6)
     steps = np.abs(matrix).max(axis=0) / np.float32(127)

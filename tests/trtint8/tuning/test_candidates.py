@@ -11,7 +11,7 @@ from calibrators.data.batches import Batches
 from calibrators.data.opening import open_batches
 from calibrators.data.samples import SampleSizes
 from tests.trtint8.detectors import PICKED_FROM, images, ranking_detector
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.simulation.opened import parsed
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
 from trtint8.models.session import ModelSession, open_graph_model
@@ -137,55 +137,78 @@ def test_detections_are_scored_by_what_they_are_picked_from():
     assert score.drop == pytest.approx(100 * (1 - accuracy.measures[0].value))
 
 
-def test_shares_of_the_arithmetic_by_hand():
-    g = Shaped(quantized=False)
-    conv = g.op("Conv", ["x", g.weights(8, 4, 3, 3)], "conv", pads=[1] * 4)  # 8*6*6 outputs of 4*9: 10,368
-    depthwise = g.op("Conv", [conv, g.weights(8, 1, 3, 3)], "deep", group=8)  # 8*4*4 outputs of 9: 1,152
-    pooled = g.op("GlobalAveragePool", [depthwise], "pool")  # 8 outputs
-    flat = g.op("Flatten", [pooled], "flat")  # 8
-    model = g.model({"x": ["N", 4, 6, 6]}, g.op("Gemm", [flat, g.weights(8, 10)], "head"))  # 80
-    graph_model = prepare(load_model(model)).graph_model
-    total = 10_368 + 1_152 + 8 + 8 + 80
-    assert float_cost(graph_model, ["conv"], {}) == pytest.approx(10_368 / total)
-    assert float_cost(graph_model, ["deep", "head"], {}) == pytest.approx(1_232 / total)
-    assert float_cost(graph_model, [], {}) == 0
-    assert float_cost(graph_model, [node.name for node in graph_model.graph], {}) == pytest.approx(1)
+#: 8*6*6 outputs of 4*9; and what the head takes.
+CONV = "conv = Conv <pads = [1, 1, 1, 1]> (x, v) "
+HEAD = "flat = Flatten (pool) head = Gemm (flat, w) where float[8, 4, 3, 3] v, float[8, 10] w"
 
 
-def test_a_transposed_convolution():
-    g = Shaped(quantized=False)
-    up = g.op("ConvTranspose", ["x", g.weights(4, 2, 2, 2)], "up", strides=[2, 2])  # 4*5*5 inputs of 2*4: 800
-    model = g.model({"x": ["N", 4, 5, 5]}, g.op("Relu", [up], "relu"))  # 2*10*10: 200
-    assert float_cost(prepare(load_model(model)).graph_model, ["up"], {}) == pytest.approx(0.8)
+def graph_of(inputs, text, output):
+    return prepare(load_model(parsed(inputs, text, f"float[] {output}"))).graph_model
+
+
+@pytest.mark.parametrize(
+    ("model", "costs"),
+    [
+        (
+            graph_of(
+                "float[N, 4, 6, 6] x",
+                f"{CONV} deep = Conv <group = 8> (conv, u) pool = GlobalAveragePool (deep) {HEAD}, "
+                "float[8, 1, 3, 3] u",
+                "head",
+            ),
+            # The depthwise one has 8*4*4 outputs of 9, what is pooled and flattened 8 each.
+            {"conv": 10_368, "deep": 1_152, "pool": 8, "flat": 8, "head": 80},
+        ),
+        # 4*5*5 inputs of 2*4, and 2*10*10.
+        (
+            graph_of(
+                "float[N, 4, 5, 5] x",
+                "up = ConvTranspose <strides = [2, 2]> (x, w) y = Relu (up) where float[4, 2, 2, 2] w",
+                "y",
+            ),
+            {"up": 800, "y": 200},
+        ),
+        # 10 steps of 64 (8 + 16), and 10 outputs of 16*4.
+        (
+            graph_of(
+                "float[10, 1, 8] x",
+                "lstm = LSTM <hidden_size = 16> (x, v, r) y = MatMul (lstm, w) "
+                "where float[1, 64, 8] v, float[1, 64, 16] r, float[16, 4] w",
+                "y",
+            ),
+            {"lstm": 15_360, "y": 640},
+        ),
+        # A first operand that is transposed: 5*4 outputs of 9, and 20.
+        (
+            graph_of(
+                "float[9, 5] x", "gemm = Gemm <transA = 1> (x, w) y = Relu (gemm) where float[9, 4] w", "y"
+            ),
+            {"gemm": 180, "y": 20},
+        ),
+    ],
+)
+def test_shares_of_the_arithmetic_by_hand(model, costs):
+    total = sum(costs.values())
+    shares = {name: cost / total for name, cost in costs.items()}
+    assert cost_shares(model, {}) == pytest.approx(shares)
+    first, *_, last = costs
+    assert float_cost(model, [first, last], {}) == pytest.approx(shares[first] + shares[last])
+    assert float_cost(model, [], {}) == 0
+    assert float_cost(model, list(costs), {}) == pytest.approx(1)
 
 
 def test_sizes_that_are_open_are_those_of_the_samples():
-    shares = []
-    for size in (6, "size"):
-        g = Shaped(quantized=False)
-        conv = g.op("Conv", ["x", g.weights(8, 4, 3, 3)], "conv", pads=[1] * 4)
-        pooled = g.op("GlobalAveragePool", [conv], "pool")
-        flat = g.op("Flatten", [pooled], "flat")
-        model = g.model({"x": ["N", 4, size, size]}, g.op("Gemm", [flat, g.weights(8, 10)], "head"))
-        sizes = {"x": SampleSizes((4, 3, 5), (4, 6, 6))}
-        shares.append(cost_shares(prepare(load_model(model)).graph_model, sizes))
+    shares = [
+        cost_shares(
+            graph_of(
+                f"float[N, 4, {size}, {size}] x", f"{CONV} pool = GlobalAveragePool (conv) {HEAD}", "head"
+            ),
+            {"x": SampleSizes((4, 3, 5), (4, 6, 6))},
+        )
+        for size in (6, "size")
+    ]
     assert shares[0] == shares[1]
     assert shares[1]["conv"] == pytest.approx(10_368 / (10_368 + 8 + 8 + 80))
-
-
-def test_recurrent_layers_multiply_at_every_step():
-    g = Shaped(quantized=False)
-    lstm = g.op("LSTM", ["x", g.weights(1, 64, 8), g.weights(1, 64, 16)], "lstm", hidden_size=16)
-    model = g.model({"x": [10, 1, 8]}, g.op("MatMul", [lstm, g.weights(16, 4)], "head"))
-    # 10 steps of 64 (8 + 16): 15,360; 10 outputs of 16*4: 640.
-    assert float_cost(prepare(load_model(model)).graph_model, ["head"], {}) == pytest.approx(0.04)
-
-
-def test_a_product_whose_first_operand_is_transposed():
-    g = Shaped(quantized=False)
-    gemm = g.op("Gemm", ["x", g.weights(9, 4)], "gemm", transA=1)  # 5*4 outputs of 9: 180
-    model = g.model({"x": [9, 5]}, g.op("Relu", [gemm], "relu"))  # 20
-    assert float_cost(prepare(load_model(model)).graph_model, ["gemm"], {}) == pytest.approx(0.9)
 
 
 def test_a_candidate_is_judged_in_the_integers_of_a_backend(candidate, batches):

@@ -15,8 +15,12 @@ FIRST = Trial("as calibrated", Score(None, math.inf, math.inf), True, 0, 0.0, 0.
 SECOND = Trial("bias correction", Score(0.25, 20.0, 79.75), False, 0, 0.0, 0.5)
 
 
-def test_trials_and_shares_come_back(tmp_path):
-    file = JournalFile(tmp_path / "t.checkpoint", resume=True)
+@pytest.fixture
+def file(tmp_path):
+    return JournalFile(tmp_path / "t.checkpoint", resume=True)
+
+
+def test_trials_and_shares_come_back(file):
     journal = file.open({"model": "m"})
     assert (journal.next, dict(journal.shares)) == (None, {})
     journal.add(FIRST)
@@ -30,23 +34,21 @@ def test_trials_and_shares_come_back(tmp_path):
     assert (again.next, again.trials) == (None, (FIRST, SECOND))
 
 
-def test_an_interrupted_continuation_loses_nothing(tmp_path):
-    file = JournalFile(tmp_path / "t.checkpoint", resume=True)
+def test_an_interrupted_continuation_loses_nothing(file):
     journal = file.open({})
     journal.add(FIRST)
     journal.add(SECOND)
-    before = (tmp_path / "t.checkpoint").read_bytes()
+    before = file.path.read_bytes()
     file.open({}).add(FIRST)
-    assert (tmp_path / "t.checkpoint").read_bytes() == before
+    assert file.path.read_bytes() == before
 
 
-def test_without_resume_it_begins_anew(tmp_path):
-    JournalFile(tmp_path / "t.checkpoint").open({}).add(FIRST)
-    assert JournalFile(tmp_path / "t.checkpoint").open({}).next is None
+def test_without_resume_it_begins_anew(file):
+    file.open({}).add(FIRST)
+    assert JournalFile(file.path).open({}).next is None
 
 
-def test_another_search_is_refused(tmp_path):
-    file = JournalFile(tmp_path / "t.checkpoint", resume=True)
+def test_another_search_is_refused(file):
     file.open({"seed": 0}).add(FIRST)
     with pytest.raises(TableError, match=r"with another seed \(0 then, 1 now\)"):
         file.open({"seed": 1})
@@ -55,10 +57,10 @@ def test_another_search_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "content", [b"", b"{}", sealed({}), sealed({"identity": {}, "progress": {}}), sealed([])]
 )
-def test_a_damaged_file_is_refused(tmp_path, content):
-    (tmp_path / "t.checkpoint").write_bytes(content)
+def test_a_damaged_file_is_refused(file, content):
+    file.path.write_bytes(content)
     with pytest.raises(TableError, match="remove it to begin anew"):
-        JournalFile(tmp_path / "t.checkpoint", resume=True).open({})
+        file.open({})
 
 
 def test_without_a_file_trials_are_kept_in_memory():
@@ -67,8 +69,7 @@ def test_without_a_file_trials_are_kept_in_memory():
     assert (journal.trials, journal.next) == ((FIRST,), None)
 
 
-def test_times_come_back(tmp_path):
-    file = JournalFile(tmp_path / "t.checkpoint", resume=True)
+def test_times_come_back(file):
     journal = file.open({})
     journal.start_from(("a",))
     journal.add(FIRST)
@@ -82,8 +83,7 @@ def test_times_come_back(tmp_path):
     assert last.next == FIRST
 
 
-def test_trials_that_started_from_other_layers_are_forgotten(tmp_path):
-    file = JournalFile(tmp_path / "t.checkpoint", resume=True)
+def test_trials_that_started_from_other_layers_are_forgotten(file):
     journal = file.open({})
     journal.start_from(("a",))
     journal.add_shares({"fc": 1.0})
@@ -125,16 +125,14 @@ def _trial(**values):
         lambda progress: progress.update(keep_float=[1]),
     ],
 )
-def test_numbers_that_no_search_writes_are_refused(tmp_path, work):
-    file = JournalFile(tmp_path / "c", resume=True)
+def test_numbers_that_no_search_writes_are_refused(file, work):
     file.open({}).add(FIRST)
-    change(tmp_path / "c", lambda document: work(document["progress"]))
+    change(file.path, lambda document: work(document["progress"]))
     with pytest.raises(TableError, match=r"cannot read the checkpoint .*; remove it to begin anew"):
         file.open({})
 
 
-def test_scores_that_were_not_measured_come_back(tmp_path):
-    file = JournalFile(tmp_path / "c", resume=True)
+def test_scores_that_were_not_measured_come_back(file):
     file.open({}).add(Trial("as calibrated", Score(math.nan, math.nan, math.inf), True, 0, 1.0000000002, 0.5))
     assert math.isnan(file.open({}).next.score.sqnr_db)
 

@@ -10,7 +10,7 @@ from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError
 from tests.trtint8.detectors import CLASSES as KINDS
 from tests.trtint8.detectors import Detector, images
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.simulation.opened import parsed
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
 from trtint8.tuning.samples import (
@@ -74,21 +74,24 @@ def test_labels_of_every_other_batch_are_refused(first_has):
             list(half.labelled())
 
 
-def test_one_batch_cannot_be_split():
-    with pytest.raises(CalibrationDataError, match="the data's 4 samples are one batch"):
-        split(batches_of(4, 32))
-
-
-def test_one_sample_cannot_be_split():
-    message = "the data has a single sample, which cannot be both tuned on and judged by; give more samples"
+@pytest.mark.parametrize(
+    ("batches", "message"),
+    [
+        (batches_of(4, 32), "the data's 4 samples are one batch"),
+        (
+            batches_of(1, 32),
+            "the data has a single sample, which cannot be both tuned on and judged by; give more samples",
+        ),
+        # Labels of feeds of unknown size.
+        (
+            open_batches([{"x": np.zeros((3, 2), np.float32)}], SPEC, labels=np.arange(3)),
+            "needs a batch_size",
+        ),
+    ],
+)
+def test_what_cannot_be_split(batches, message):
     with pytest.raises(CalibrationDataError, match=message):
-        split(batches_of(1, 32))
-
-
-def test_labels_of_feeds_of_unknown_size_cannot_be_split():
-    feeds = [{"x": np.zeros((3, 2), np.float32)}]
-    with pytest.raises(CalibrationDataError, match="needs a batch_size"):
-        split(open_batches(feeds, SPEC, labels=np.arange(3)))
+        split(batches)
 
 
 @pytest.mark.parametrize(("count", "size"), [(8, 1), (8, 4), (9, 4), (64, 32)])
@@ -136,14 +139,13 @@ PLAIN = {"x": IMAGES}
 
 
 def maps():
-    g = Shaped(quantized=False)
-    return g.model({"x": ["N", 3, 8, 8]}, g.op("Conv", ["x", g.weights(4, 3, 3, 3)], "conv", pads=[1] * 4))
+    text = "conv = Conv <pads = [1, 1, 1, 1]> (x, w) where float[4, 3, 3, 3] w"
+    return parsed("float[N, 3, 8, 8] x", text, "float[] conv", scale=0.1)
 
 
 def scores():
-    g = Shaped(quantized=False)
-    flat = g.op("Flatten", ["x"], "flat")
-    return g.model({"x": ["N", 3, 8, 8]}, g.op("MatMul", [flat, g.weights(192, 4)], "scores"))
+    text = "flat = Flatten (x) scores = MatMul (flat, w) where float[192, 4] w"
+    return parsed("float[N, 3, 8, 8] x", text, "float[] scores", scale=0.1)
 
 
 def grid():
@@ -173,7 +175,7 @@ def begun(model, tuned_on, judge, **budget):
 )
 def test_metrics_that_are_compared_with_something_else(tuned_on, judge, metric, own, other):
     message = f"metric '{metric}' means .*{own}.* for the samples tuned on and .*{other}.* for those to judge"
-    with pytest.raises(CalibrationDataError, match=message.replace("'y'", "'conv_out'")):
+    with pytest.raises(CalibrationDataError, match=message.replace("'y'", "'conv'")):
         begun(maps(), tuned_on, judge, metric=metric)
 
 
@@ -183,7 +185,7 @@ def test_metrics_that_are_compared_with_something_else(tuned_on, judge, metric, 
         (
             {},
             "metric 'top1' was chosen for the samples tuned on and does not apply to those to judge by "
-            "(output 'scores_out' (float32, 2x4) is one row of class scores per sample: chose agreement, "
+            "(output 'scores' (float32, 2x4) is one row of class scores per sample: chose agreement, "
             "SQNR, cosine and largest error of every output); give both labels, or neither, or name a metric "
             "that applies to both",
         ),
@@ -266,7 +268,7 @@ def with_label(label, dtype=np.int64):
     return {"x": IMAGES, "labels": np.array([0, 1, 2, 3, label, 1], dtype)}
 
 
-@pytest.mark.parametrize("budget", [{}, {"metric": "top1"}, {"metric": "top2:scores_out"}])
+@pytest.mark.parametrize("budget", [{}, {"metric": "top1"}, {"metric": "top2:scores"}])
 @pytest.mark.parametrize("label", [4, -1])
 def test_classes_that_the_model_does_not_have(label, budget):
     with pytest.raises(CalibrationDataError) as caught:

@@ -54,6 +54,17 @@ class GivenScores(NoSamples):
         return Score(drop, self._levels.get(candidate.table.method, 30.0) + len(candidate.keep_float))
 
 
+def search_of(scorer, fits=lambda _score: True, journal=None, **options):
+    usual = {
+        "recalibrate": None,
+        "round_weights": True,
+        "on_trial": lambda _trial: None,
+        "limit": TimeLimit(),
+    }
+    samples = NoSamples.batches
+    return Search(scorer, fits, samples=samples, seed=0, journal=journal or Journal(), **{**usual, **options})
+
+
 @pytest.fixture(scope="module")
 def start(table):
     return Candidate(prepare(load_model(DEMO_MODEL)), dataclasses.replace(table, histograms={}))
@@ -61,18 +72,14 @@ def start(table):
 
 @pytest.fixture
 def searched(start, monkeypatch):
-    def run(costs, max_drop, order=(), candidate=start, levels=(), journal=None, limit=None, shares=None):
+    def run(costs, max_drop, order=(), candidate=start, levels=(), shares=None, **options):
         reported = []
-        search = Search(
+        search = search_of(
             GivenScores(costs, levels),
             lambda score: score.drop <= max_drop,
-            samples=NoSamples.batches,
-            recalibrate=None,
             round_weights=False,
-            seed=0,
             on_trial=reported.append,
-            journal=journal or Journal(),
-            limit=limit or TimeLimit(),
+            **options,
         )
         own = {name: costs.get(name, 0.0) / (sum(costs.values()) or 1.0) for name in order}
         shares = own if shares is None else dict(zip(order, shares, strict=True))
@@ -88,19 +95,13 @@ def searched(start, monkeypatch):
 
 
 def test_every_remedy_for_weights_is_documented():
-    search = Search(
-        GivenScores({}),
-        lambda _score: True,
-        samples=NoSamples.batches,
-        recalibrate=None,
-        round_weights=True,
-        seed=0,
-        on_trial=lambda _trial: None,
-        journal=Journal(),
-        limit=TimeLimit(),
-    )
+    search = search_of(GivenScores({}))
     page = (Path(trtint8.__file__).parents[1] / "docs" / "how-to" / "accuracy-drops.md").read_text()
     assert [name for name in search.for_weights if name not in page] == []
+
+
+#: What each of six layers costs in INT8, in points.
+COSTS = (3.0, 2.0, 1.0, 0.4, 0.2, 0.1)
 
 
 def test_nothing_is_tried_where_nothing_is_lost(searched):
@@ -111,7 +112,7 @@ def test_nothing_is_tried_where_nothing_is_lost(searched):
 
 def test_the_fewest_layers_in_the_given_order_become_float(searched, start):
     names = start.placement.quantized_nodes[:6]
-    costs = dict(zip(names, (3.0, 2.0, 1.0, 0.4, 0.2, 0.1), strict=True))
+    costs = dict(zip(names, COSTS, strict=True))
     best, score, trials = searched(costs, 0.8, names)
     assert best.keep_float == names[:3]
     assert score.drop == pytest.approx(0.7)
@@ -190,17 +191,21 @@ def test_without_time_it_ends_with_the_best_so_far(searched, start):
     assert (best.keep_float, score.drop) == (names, 0)
 
 
+def interrupted(search, folder, known):
+    """What a search finds, and what it finds once more where only its first trials are known."""
+    file = JournalFile(folder / "t.checkpoint", resume=True)
+    whole = search(file.open({}))
+    trials = document_of(file.path)["progress"]["trials"]
+    change(file.path, lambda document: document["progress"].update(trials=trials[:known]))
+    return whole, search(file.open({}))
+
+
 @pytest.mark.parametrize("known", range(10))
 def test_an_interrupted_search_makes_the_same_decisions(searched, start, tmp_path, known):
     names = start.placement.quantized_nodes[:6]
-    costs = dict(zip(names, (3.0, 2.0, 1.0, 0.4, 0.2, 0.1), strict=True))
-    file = JournalFile(tmp_path / "t.checkpoint", resume=True)
-    whole = searched(costs, 0.8, names, journal=file.open({"model": "m"}))
+    costs = dict(zip(names, COSTS, strict=True))
+    whole, again = interrupted(lambda journal: searched(costs, 0.8, names, journal=journal), tmp_path, known)
     assert len(whole[2]) == 9
-    trials = document_of(tmp_path / "t.checkpoint")["progress"]["trials"]
-    assert len(trials) == 9
-    change(tmp_path / "t.checkpoint", lambda document: document["progress"].update(trials=trials[:known]))
-    again = searched(costs, 0.8, names, journal=file.open({"model": "m"}))
     assert again[:2] == whole[:2]
     assert [trial.what for trial in again[2]] == [trial.what for trial in whole[2]]
     # The first is scored again, which opens the float network, and the others are those that were recorded.
@@ -239,16 +244,12 @@ def remedied(start, monkeypatch):
 
     def run(drop, gains, fits=lambda score: score.drop <= 0.5, scorer=None, journal=None, absent=()):
         trials = []
-        search = Search(
+        search = search_of(
             scorer or GivenGains(drop, gains),
             fits,
-            samples=NoSamples.batches,
             recalibrate=lambda *_: None,
-            round_weights=True,
-            seed=0,
             on_trial=trials.append,
-            journal=journal or Journal(),
-            limit=TimeLimit(),
+            journal=journal,
         )
 
         def remedy(name, candidate, **_options):
@@ -282,16 +283,20 @@ def test_remedies_without_cost_are_tried_within_the_budget_too(remedied):
     ]
 
 
-@pytest.mark.parametrize(("gain", "remedies"), [(0.1, ()), (0.11, (NAMES["round"],))])
-def test_changed_weights_have_to_gain_more_than_a_tenth_of_a_decibel(remedied, gain, remedies):
-    best, _ = remedied(0.0, {"equalize": 0.0, "round": gain, "bias": 0.0})
-    assert best.remedies == remedies
-
-
-@pytest.mark.parametrize(("drop", "gain", "taken"), [(0.0, 2.9, False), (0.0, 3.1, True), (1.0, 0.2, True)])
-def test_equalization_has_to_gain_more_within_the_budget(remedied, drop, gain, taken):
-    _, tried = remedied(drop, {"equalize": gain, "round": 0.0, "bias": 0.0})
-    assert tried[0] == (NAMES["equalize"], taken)
+@pytest.mark.parametrize(
+    ("name", "drop", "gain", "taken"),
+    [
+        ("round", 0.0, 0.1, False),
+        ("round", 0.0, 0.11, True),
+        # Equalization has to gain more within the budget.
+        ("equalize", 0.0, 2.9, False),
+        ("equalize", 0.0, 3.1, True),
+        ("equalize", 1.0, 0.2, True),
+    ],
+)
+def test_how_much_changed_weights_have_to_gain(remedied, name, drop, gain, taken):
+    best, tried = remedied(drop, {"equalize": 0.0, "round": 0.0, "bias": 0.0, name: gain})
+    assert (NAMES[name], taken) in tried and (NAMES[name] in best.remedies) == taken
 
 
 def test_layers_in_float_are_judged_with_the_remedies_that_were_taken(remedied):
@@ -351,58 +356,41 @@ def test_layers_in_float_are_judged_with_remedies_that_were_not_taken_without_th
 @pytest.mark.parametrize("known", range(9))
 @pytest.mark.parametrize("absent", [(), ("round",), ("round", "bias")])
 def test_an_interrupted_search_with_remedies_makes_the_same_decisions(remedied, tmp_path, known, absent):
-    file = JournalFile(tmp_path / "t.checkpoint", resume=True)
     gains = {"equalize": 1.0, "round": 0.0, "bias": 1.0}
-    whole = remedied(1.0, gains, journal=file.open({}), absent=absent)
-    trials = document_of(tmp_path / "t.checkpoint")["progress"]["trials"]
-    change(tmp_path / "t.checkpoint", lambda document: document["progress"].update(trials=trials[:known]))
-    again = remedied(1.0, gains, journal=file.open({}), absent=absent)
+    whole, again = interrupted(
+        lambda journal: remedied(1.0, gains, journal=journal, absent=absent), tmp_path, known
+    )
     assert again[1] == whole[1]
     assert (again[0].remedies, again[0].keep_float) == (whole[0].remedies, whole[0].keep_float)
 
 
 def test_layers_in_float_keep_the_weights_that_they_have(start):
+    """Others have weights that are a tenth less, which some share with no other, and larger biases."""
     compensated = start
-    for change_weights in (_lessened, _with_biases):
-        compensated = change_weights(compensated)
-    kept, *others = (name for name in start.placement.quantized_nodes if _weights(start, name) is not None)
+    for index, change_one in ((1, lambda old: old * np.float32(0.9)), (2, lambda old: old + np.float32(0.5))):
+        graph_model = compensated.model.graph_model.clone()
+        for node in graph_model.graph:
+            old = constant_input(node, index)
+            if node.name in start.placement.quantized_nodes and old is not None:
+                set_constant_input(node, index, change_one(old))
+        compensated = dataclasses.replace(
+            compensated,
+            model=dataclasses.replace(compensated.model, graph_model=graph_model),
+            remedies=(*compensated.remedies, f"changed {index}"),
+        )
+
+    def weights(candidate, name):
+        return constant_input(candidate.model.graph_model.graph.node(name), 1)
+
+    kept, *others = (name for name in start.placement.quantized_nodes if weights(start, name) is not None)
     mixed = with_layers_in_float(start, compensated, (kept,))
     assert mixed.keep_float == (kept,) and mixed.remedies == compensated.remedies
-    assert np.array_equal(_weights(mixed, kept), _weights(start, kept))
+    assert np.array_equal(weights(mixed, kept), weights(start, kept))
     for name in others:
-        assert np.array_equal(_weights(mixed, name), _weights(compensated, name))
+        assert np.array_equal(weights(mixed, name), weights(compensated, name))
     assert mixed.quantized()
     every = start.placement.quantized_nodes
     assert with_layers_in_float(start, compensated, every).remedies == start.remedies
-
-
-def _weights(candidate, name):
-    node = next(node for node in candidate.model.graph_model.graph if node.name == name)
-    return constant_input(node, 1)
-
-
-def _lessened(candidate):
-    """With weights that are a tenth less, which some layers share with no other."""
-    return _changed(candidate, 1, lambda old: None if old is None else old * np.float32(0.9))
-
-
-def _with_biases(candidate):
-    """With biases that are a half more."""
-    return _changed(candidate, 2, lambda old: None if old is None else old + np.float32(0.5))
-
-
-def _changed(candidate, index, change_one):
-    graph_model = candidate.model.graph_model.clone()
-    for node in graph_model.graph:
-        if node.name in candidate.placement.quantized_nodes:
-            new = change_one(constant_input(node, index))
-            if new is not None:
-                set_constant_input(node, index, new)
-    return dataclasses.replace(
-        candidate,
-        model=dataclasses.replace(candidate.model, graph_model=graph_model),
-        remedies=(*candidate.remedies, f"changed {index}"),
-    )
 
 
 @given(st.integers(1, 200), st.data())

@@ -6,14 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from calibrators.errors import UnsupportedError
-from calibrators.tables.table import CalibrationTable
-from tests.trtint8.onnx_models import Shaped, conv_relu_conv
+from tests.trtint8.onnx_models import Shaped
 from trtint8.auditing.audit import Estimator, EstimatorOptions, at_shapes
 from trtint8.auditing.gpus import find_gpu
 from trtint8.builder.config import BuildOptions
 from trtint8.engine.profiles import ShapeRange
 from trtint8.models.model import load_model, prepare
-from trtint8.quantization.placement import place
 from trtint8.tuning.journal import Journal, OutOfTimeError, TimeLimit
 from trtint8.tuning.speed import SpeedGoal, SpeedPlanner, group_layers, search_speed
 from trtint8.tuning.stopwatch import SpeedTrial, Timing
@@ -155,25 +153,15 @@ def test_layers_that_are_alike():
 FAST = dataclasses.replace(find_gpu("A10"), bandwidth_gbs=1e6, fp16_tflops=0.001, int8_tops=1.0)
 
 
-@pytest.fixture(scope="module")
-def prepared():
-    return prepare(load_model(conv_relu_conv(quantized=False).SerializeToString()))
-
-
-@pytest.fixture(scope="module")
-def table(prepared):
-    return CalibrationTable(dict.fromkeys(place(prepared.graph_model).tensors, 4.0))
-
-
-def planner(prepared, table, gpu, journal=None, on_trial=lambda _trial: None, **options):
+def planner(prepared, ranges, gpu, journal=None, on_trial=lambda _trial: None, **options):
     goal = SpeedGoal(gpu, EstimatorOptions("rtx", progress=False, **options), on_trial)
-    return SpeedPlanner(prepared, table, goal, journal or Journal())
+    return SpeedPlanner(prepared, ranges, goal, journal or Journal())
 
 
-def test_layers_that_all_gain(rtx, prepared, table):
+def test_layers_that_all_gain(rtx, prepared, ranges):
     seen = []
     journal = Journal()
-    planned = planner(prepared, table, FAST, journal, seen.append)
+    planned = planner(prepared, ranges, FAST, journal, seen.append)
     plan = planned.plan(TimeLimit())
     assert planned.layers == ("first", "second")
     assert (plan.keep_float, plan.seconds) == ((), plan.int8_seconds)
@@ -184,11 +172,11 @@ def test_layers_that_all_gain(rtx, prepared, table):
     assert slower.keep_float == ("first",) and slower.seconds > plan.seconds
 
 
-def test_estimates_of_an_interrupted_search_are_used(rtx, prepared, table, monkeypatch):
+def test_estimates_of_an_interrupted_search_are_used(rtx, prepared, ranges, monkeypatch):
     journal = Journal()
-    plan = planner(prepared, table, FAST, journal).plan(TimeLimit())
+    plan = planner(prepared, ranges, FAST, journal).plan(TimeLimit())
     monkeypatch.setattr(Estimator, "estimate", None)
-    assert planner(prepared, table, FAST, journal).plan(TimeLimit()) == plan
+    assert planner(prepared, ranges, FAST, journal).plan(TimeLimit()) == plan
 
 
 @pytest.mark.parametrize(
@@ -200,33 +188,33 @@ def test_estimates_of_an_interrupted_search_are_used(rtx, prepared, table, monke
     ],
     ids=["GPU", "shapes", "options"],
 )
-def test_estimates_for_something_else_are_not_used(rtx, prepared, table, monkeypatch, gpu, options):
+def test_estimates_for_something_else_are_not_used(rtx, prepared, ranges, monkeypatch, gpu, options):
     journal = Journal()
     monkeypatch.setattr(Estimator, "estimate", lambda *_, **__: SimpleNamespace(ends=(1.0, 1.0)))
-    assert planner(prepared, table, FAST, journal).search(TimeLimit()).seconds == 1.0
+    assert planner(prepared, ranges, FAST, journal).search(TimeLimit()).seconds == 1.0
     monkeypatch.setattr(Estimator, "estimate", lambda *_, **__: SimpleNamespace(ends=(2.5, 1.5)))
-    assert planner(prepared, table, FAST, journal).search(TimeLimit()).seconds == 1.0
-    assert planner(prepared, table, gpu, journal, **options).search(TimeLimit()).seconds == 2.0
+    assert planner(prepared, ranges, FAST, journal).search(TimeLimit()).seconds == 1.0
+    assert planner(prepared, ranges, gpu, journal, **options).search(TimeLimit()).seconds == 2.0
 
 
 @pytest.mark.parametrize(("name", "capability", "nearest"), [("T4", "7.5", "8.0"), ("H100", "9.0", "8.9")])
-def test_a_gpu_that_tensorrt_does_not_build_for(rtx, prepared, table, name, capability, nearest):
+def test_a_gpu_that_tensorrt_does_not_build_for(rtx, prepared, ranges, name, capability, nearest):
     words = (
         rf"RTX runs no INT8 on {name}, of .* {capability}: times are estimated from its graphs for {nearest},"
     )
     with pytest.warns(UserWarning, match=words):
-        planner(prepared, table, find_gpu(name))
+        planner(prepared, ranges, find_gpu(name))
 
 
-def test_no_layer_gains(rtx, prepared, table):
+def test_no_layer_gains(rtx, prepared, ranges):
     slow = dataclasses.replace(FAST, int8_tops=0.0001)
     with pytest.raises(
         UnsupportedError, match=r"^no layer is estimated to be faster in INT8 than in FP16 on A10"
     ):
-        planner(prepared, table, slow).plan(TimeLimit())
+        planner(prepared, ranges, slow).plan(TimeLimit())
 
 
-def test_a_time_that_cannot_be_estimated(rtx, prepared, table, monkeypatch):
+def test_a_time_that_cannot_be_estimated(rtx, prepared, ranges, monkeypatch):
     original = Estimator.estimate
 
     def unknown(self, *arguments, **options):
@@ -234,4 +222,4 @@ def test_a_time_that_cannot_be_estimated(rtx, prepared, table, monkeypatch):
 
     monkeypatch.setattr(Estimator, "estimate", unknown)
     with pytest.raises(UnsupportedError, match="does not list the shapes and types of all tensors"):
-        planner(prepared, table, FAST).plan(TimeLimit())
+        planner(prepared, ranges, FAST).plan(TimeLimit())

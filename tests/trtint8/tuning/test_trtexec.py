@@ -16,8 +16,6 @@ from tests.trtint8.onnx_models import conv_relu_conv
 from trtint8.auditing.audit import EstimatorOptions
 from trtint8.cli.main import main
 from trtint8.engine.timings import read_exported_times, read_profile
-from trtint8.models.model import load_model, prepare
-from trtint8.quantization.placement import place
 from trtint8.tuning.journal import Journal, TimeLimit
 from trtint8.tuning.measured import MeasurementsNeededError
 from trtint8.tuning.speed import SpeedGoal, SpeedPlanner
@@ -68,21 +66,9 @@ if "loadEngine" in options:
 """
 
 
-@pytest.fixture(scope="module")
-def prepared():
-    return prepare(load_model(conv_relu_conv(quantized=False).SerializeToString()))
-
-
-@pytest.fixture(scope="module")
-def table(prepared):
-    return CalibrationTable(
-        dict.fromkeys(place(prepared.graph_model).tensors, 4.0),
-    )
-
-
-def plan(prepared, table, folder, machine=None, journal=None):
+def plan(prepared, ranges, folder, machine=None, journal=None):
     goal = SpeedGoal(None, EstimatorOptions("rtx", progress=False), folder=folder, machine=machine)
-    return SpeedPlanner(prepared, table, goal, journal or Journal()).plan(TimeLimit())
+    return SpeedPlanner(prepared, ranges, goal, journal or Journal()).plan(TimeLimit())
 
 
 def run_script(folder, tmp_path, version, **environment):
@@ -93,12 +79,12 @@ def run_script(folder, tmp_path, version, **environment):
     return subprocess.run(["sh", "measure.sh"], cwd=folder, env=variables, capture_output=True, text=True)
 
 
-def planned(prepared, table, tmp_path, version, folder="there", journal=None, **environment):
+def planned(prepared, ranges, tmp_path, version, folder="there", journal=None, **environment):
     folder = tmp_path / folder
     journeys = 0
     while journeys < 5:
         try:
-            return plan(prepared, table, folder, journal=journal), journeys
+            return plan(prepared, ranges, folder, journal=journal), journeys
         except MeasurementsNeededError as needed:
             assert needed.directory == folder and needed.engines >= 1
             done = run_script(folder, tmp_path, version, **environment)
@@ -109,8 +95,8 @@ def planned(prepared, table, tmp_path, version, folder="there", journal=None, **
 
 @pytest.mark.filterwarnings("ignore:.*may overflow in FP16")
 @pytest.mark.parametrize("version", ["8502", "101600", "110000"])
-def test_the_search_goes_on_with_what_each_version_writes(rtx, prepared, table, tmp_path, version):
-    found, journeys = planned(prepared, table, tmp_path, version)
+def test_the_search_goes_on_with_what_each_version_writes(rtx, prepared, ranges, tmp_path, version):
+    found, journeys = planned(prepared, ranges, tmp_path, version)
     assert (found.source, found.gpu, found.keep_float) == ("measured there", "Orin", ())
     assert found.fp16_seconds == pytest.approx(0.010)
     assert found.seconds == found.int8_seconds < found.fp16_seconds
@@ -118,49 +104,49 @@ def test_the_search_goes_on_with_what_each_version_writes(rtx, prepared, table, 
 
 
 @pytest.mark.filterwarnings("ignore:.*may overflow in FP16", "ignore:with 2 of 2 layers in FP16")
-def test_an_engine_that_ends_with_all_layers_in_fp16_takes_as_long(rtx, prepared, table, tmp_path):
-    found, _ = planned(prepared, table, tmp_path, "101600")
+def test_an_engine_that_ends_with_all_layers_in_fp16_takes_as_long(rtx, prepared, ranges, tmp_path):
+    found, _ = planned(prepared, ranges, tmp_path, "101600")
     goal = SpeedGoal(None, EstimatorOptions("rtx", progress=False), folder=tmp_path / "there")
-    planner = SpeedPlanner(prepared, table, goal, Journal())
+    planner = SpeedPlanner(prepared, ranges, goal, Journal())
     again = planner.completed(found, planner.layers)
     assert again.keep_float == planner.layers
     assert again.seconds == again.fp16_seconds == found.fp16_seconds
 
 
 @pytest.mark.filterwarnings("ignore:.*may overflow in FP16", "ignore:the engine .* drops out")
-def test_engines_that_cannot_be_built_drop_out(rtx, prepared, table, tmp_path):
+def test_engines_that_cannot_be_built_drop_out(rtx, prepared, ranges, tmp_path):
     with pytest.raises(Exception, match="no layer is found to be faster in INT8"):
-        planned(prepared, table, tmp_path, "8601", STAND_IN_FAILS="1")
+        planned(prepared, ranges, tmp_path, "8601", STAND_IN_FAILS="1")
 
 
 @pytest.mark.filterwarnings("ignore:.*may overflow in FP16")
 class TestAFolder:
     @pytest.fixture
-    def folder(self, rtx, prepared, table, tmp_path):
+    def folder(self, rtx, prepared, ranges, tmp_path):
         with pytest.raises(MeasurementsNeededError):
-            plan(prepared, table, tmp_path / "there")
+            plan(prepared, ranges, tmp_path / "there")
         return tmp_path / "there"
 
-    def test_of_another_search(self, folder, prepared, table):
-        other = CalibrationTable(dict.fromkeys(table.amax, 5.0))
+    def test_of_another_search(self, folder, prepared, ranges):
+        other = CalibrationTable(dict.fromkeys(ranges.amax, 5.0))
         with pytest.raises(BuildError, match=str(folder)):
             plan(prepared, other, folder)
 
-    def test_measured_on_another_gpu_than_named(self, folder, prepared, table, tmp_path):
+    def test_measured_on_another_gpu_than_named(self, folder, prepared, ranges, tmp_path):
         assert run_script(folder, tmp_path, "8601").returncode == 0
         with pytest.raises(BuildError, match=r"'Orin'.* A10"):
-            plan(prepared, table, folder, "A10")
+            plan(prepared, ranges, folder, "A10")
 
-    def test_with_a_damaged_file(self, folder, prepared, table, tmp_path):
+    def test_with_a_damaged_file(self, folder, prepared, ranges, tmp_path):
         assert run_script(folder, tmp_path, "8601").returncode == 0
         damaged = next(folder.glob("*.1-6.json"))
         damaged.write_text('[{"computeMs"')
         with pytest.raises(BuildError, match=damaged.name):
-            plan(prepared, table, folder)
+            plan(prepared, ranges, folder)
 
-    def test_of_a_search_whose_files_were_put_over_it(self, folder, prepared, table, tmp_path):
+    def test_of_a_search_whose_files_were_put_over_it(self, folder, prepared, ranges, tmp_path):
         assert run_script(folder, tmp_path, "8601").returncode == 0
-        other = CalibrationTable(dict.fromkeys(table.amax, 5.0))
+        other = CalibrationTable(dict.fromkeys(ranges.amax, 5.0))
         with pytest.raises(MeasurementsNeededError):
             plan(prepared, other, tmp_path / "other")
         for path in folder.iterdir():
@@ -169,11 +155,11 @@ class TestAFolder:
         with pytest.raises(MeasurementsNeededError):
             plan(prepared, other, tmp_path / "other")
 
-    def test_measured_on_two_gpus(self, folder, prepared, table, tmp_path):
+    def test_measured_on_two_gpus(self, folder, prepared, ranges, tmp_path):
         assert run_script(folder, tmp_path, "8601").returncode == 0
         (folder / "of_another.log").write_text("[I] Selected Device: A10\n")
         with pytest.raises(BuildError, match=r"'A10' and 'Orin'"):
-            plan(prepared, table, folder)
+            plan(prepared, ranges, folder)
 
     def test_with_another_trtexec_or_other_flags_than_before(self, folder, tmp_path):
         assert run_script(folder, tmp_path, "8601").returncode == 0
@@ -183,21 +169,21 @@ class TestAFolder:
         assert run_script(folder, tmp_path, "8601").returncode == 0
 
     @pytest.mark.filterwarnings("ignore:the engine .* drops out")
-    def test_what_failed_is_tried_again_by_the_same_script(self, folder, prepared, table, tmp_path):
+    def test_what_failed_is_tried_again_by_the_same_script(self, folder, prepared, ranges, tmp_path):
         assert run_script(folder, tmp_path, "8601", STAND_IN_FAILS="1").returncode == 0
         assert len([*folder.glob("*.failed")]) == 1
         assert run_script(folder, tmp_path, "8601").returncode == 0
         assert not [*folder.glob("*.failed")]
-        assert planned(prepared, table, tmp_path, "8601")[0].keep_float == ()
+        assert planned(prepared, ranges, tmp_path, "8601")[0].keep_float == ()
 
     @pytest.mark.filterwarnings("ignore:the engine .* drops out")
-    def test_whose_engine_in_fp16_failed(self, folder, prepared, table, tmp_path):
+    def test_whose_engine_in_fp16_failed(self, folder, prepared, ranges, tmp_path):
         for path in folder.glob("*.weak.onnx"):
             if b"DequantizeLinear" not in path.read_bytes():
                 path.write_bytes(b"no model")
         assert run_script(folder, tmp_path, "8601").returncode == 0
         with pytest.raises(BuildError, match="FP16"):
-            plan(prepared, table, folder)
+            plan(prepared, ranges, folder)
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
     def test_whose_script_is_interrupted(self, folder, tmp_path, number):
@@ -222,26 +208,26 @@ class TestAFolder:
         assert run_script(folder, tmp_path, "8601").returncode == 0
         assert len([*folder.glob("*.engine")]) == 2
 
-    def test_that_was_copied_in_part(self, folder, prepared, table, tmp_path):
-        found, _ = planned(prepared, table, tmp_path, "8601")
+    def test_that_was_copied_in_part(self, folder, prepared, ranges, tmp_path):
+        found, _ = planned(prepared, ranges, tmp_path, "8601")
         for lacking in (*folder.glob("*.1-3.json"),):
             content = lacking.read_bytes()
             lacking.unlink()
             with pytest.raises(MeasurementsNeededError):
-                plan(prepared, table, folder)
+                plan(prepared, ranges, folder)
             lacking.write_bytes(content)
-        assert plan(prepared, table, folder) == found
+        assert plan(prepared, ranges, folder) == found
 
-    def test_that_cannot_be_written(self, rtx, prepared, table, tmp_path):
+    def test_that_cannot_be_written(self, rtx, prepared, ranges, tmp_path):
         (tmp_path / "file").write_text("")
         for folder in (tmp_path / "file", tmp_path / "file" / "inside", "/proc/there", "", 3):
             with pytest.raises(OutputError):
-                plan(prepared, table, folder)
+                plan(prepared, ranges, folder)
 
-    def test_with_spaces_and_a_program_beside_it(self, rtx, prepared, table, tmp_path):
+    def test_with_spaces_and_a_program_beside_it(self, rtx, prepared, ranges, tmp_path):
         folder = tmp_path / "-of $HOME 'it'; \"now\""
         with pytest.raises(MeasurementsNeededError):
-            plan(prepared, table, folder)
+            plan(prepared, ranges, folder)
         program = tmp_path / "my trtexec"
         program.write_text(STAND_IN.format(python=sys.executable))
         program.chmod(0o755)
@@ -249,7 +235,7 @@ class TestAFolder:
         words = ["sh", f"./{folder.name}/measure.sh"]
         done = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        assert planned(prepared, table, tmp_path, "101600", folder.name)[0].gpu == "Orin"
+        assert planned(prepared, ranges, tmp_path, "101600", folder.name)[0].gpu == "Orin"
 
     def test_without_trtexec_or_with_an_unknown_one(self, folder, tmp_path):
         environment = {"PATH": "/usr/bin:/bin", "TRTEXEC": str(tmp_path / "no")}
@@ -263,10 +249,10 @@ class TestAFolder:
 
 
 @pytest.mark.filterwarnings("ignore:.*may overflow in FP16")
-def test_two_folders_of_one_search_do_not_share_times(rtx, prepared, table, tmp_path):
+def test_two_folders_of_one_search_do_not_share_times(rtx, prepared, ranges, tmp_path):
     journal = Journal()
-    gpu, _ = planned(prepared, table, tmp_path, "8601", "gpu", journal)
-    other, journeys = planned(prepared, table, tmp_path, "8601", "dla", journal, TRTEXEC_FLAGS="--slow=1")
+    gpu, _ = planned(prepared, ranges, tmp_path, "8601", "gpu", journal)
+    other, journeys = planned(prepared, ranges, tmp_path, "8601", "dla", journal, TRTEXEC_FLAGS="--slow=1")
     assert journeys > 0
     assert other.fp16_seconds == pytest.approx(2 * gpu.fp16_seconds)
 
@@ -320,12 +306,12 @@ def test_the_verb_says_what_to_do_and_goes_on(rtx, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("said", "noted"), [("1410 MHz, 1215 MHz", "1410 MHz, memory 1215 MHz"), ("[N/A], [N/A]", "")]
 )
-def test_the_clocks_of_the_gpu_are_noted(said, noted, rtx, prepared, table, tmp_path):
+def test_the_clocks_of_the_gpu_are_noted(said, noted, rtx, prepared, ranges, tmp_path):
     query = "--query-gpu=clocks.sm,clocks.mem --format=csv,noheader"
     program = tmp_path / "bin" / "nvidia-smi"
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\n[ \"$*\" = '{query}' ] && echo '{said}' && echo 'another GPU'\n")
     program.chmod(0o755)
     path = os.pathsep.join([str(program.parent), os.environ["PATH"]])
-    found, _ = planned(prepared, table, tmp_path, "101600", PATH=path)
+    found, _ = planned(prepared, ranges, tmp_path, "101600", PATH=path)
     assert {trial.note for trial in found.trials} == {noted}

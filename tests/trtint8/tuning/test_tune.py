@@ -13,7 +13,8 @@ import pytest
 import trtint8
 from calibrators.errors import OutputError, TableError
 from calibrators.tables.table import CalibrationTable, Provenance
-from tests.trtint8.onnx_models import Shaped, outlier_stream, tied
+from tests.trtint8.onnx_models import outlier_stream, tied
+from tests.trtint8.simulation.opened import parsed
 from tests.trtint8.tuning.networks import uneven
 from trtint8.auditing.audit import Estimator
 from trtint8.auditing.gpus import find_gpu
@@ -152,13 +153,12 @@ def test_what_gains_nothing_on_other_samples_is_not_taken(gain, taken, monkeypat
 
 def maps_of_classes():
     """A small network that gives class scores for each position."""
-    random = np.random.default_rng(3)
-    g = Shaped(quantized=False)
-    x = g.op(
-        "Relu", [g.op("Conv", ["x", g.constant(normal(random, 8, 3, 3, 3))], "in", pads=[1] * 4)], "relu"
+    text = (
+        "in = Conv <pads = [1, 1, 1, 1]> (x, v) relu = Relu (in) scores = Conv <pads = [1, 1, 1, 1]> (relu, "
+        "w) "
+        "where float[8, 3, 3, 3] v, float[4, 8, 3, 3] w"
     )
-    scores = g.op("Conv", [x, g.constant(normal(random, 4, 8, 3, 3))], "scores", pads=[1] * 4)
-    return g.model({"x": ["N", 3, 8, 8]}, scores)
+    return parsed("float[N, 3, 8, 8] x", text, "float[] scores")
 
 
 def test_a_network_without_class_scores_needs_no_options():
@@ -199,26 +199,25 @@ def test_weights_that_are_read_along_two_axes():
     assert found.fits and found.accuracy.outputs[0].sqnr_db > 30
 
 
-def test_within_the_budget_only_remedies_without_cost_are_tried(held_out, split):
-    table = trtint8.calibrate(DEMO_MODEL, split.calibration_images, progress=False)
-    found = trtint8.tune(DEMO_MODEL, table, held_out, max_drop=1.0)
+@pytest.mark.parametrize(
+    ("options", "tried", "remedies"),
+    [
+        ({}, ["adaptive rounding", "bias correction"], ("adaptive rounding",)),
+        ({"round_weights": False}, ["bias correction"], None),
+    ],
+)
+def test_within_the_budget_only_remedies_without_cost_are_tried(table, held_out, options, tried, remedies):
+    found = trtint8.tune(DEMO_MODEL, table, held_out, max_drop=1.0, **options)
     # The ranges of `auto` are not chosen again.
-    assert [trial.what for trial in found.trials[1:]] == ["adaptive rounding", "bias correction"]
+    assert [trial.what for trial in found.trials[1:]] == tried
     assert found.candidate.keep_float == ()
-    assert found.candidate.remedies == ("adaptive rounding",)
-    after, before = (one.outputs[0].sqnr_db for one in (found.accuracy, found.accuracy.also["before"]))
-    assert after > before + 0.3
+    if remedies is not None:
+        assert found.candidate.remedies == remedies
+        after, before = (one.outputs[0].sqnr_db for one in (found.accuracy, found.accuracy.also["before"]))
+        assert after > before + 0.3
 
 
-def test_adaptive_rounding_can_be_left_out(held_out, split):
-    table = trtint8.calibrate(DEMO_MODEL, split.calibration_images, progress=False)
-    found = trtint8.tune(DEMO_MODEL, table, held_out, max_drop=1.0, round_weights=False)
-    assert [trial.what for trial in found.trials[1:]] == ["bias correction"]
-
-
-def test_layers_in_float_gain_what_ranges_cannot(wild_table, held_out):
-    """An imported table has no histograms: only weights and float layers are left."""
-    bare = CalibrationTable(wild_table.amax, "minmax", wild_table.provenance)
+def test_layers_in_float_gain_what_ranges_cannot(bare, held_out):
     found = trtint8.tune(DEMO_MODEL, bare, held_out, max_drop=0.5)
     assert found.candidate.table.amax == bare.amax
     assert found.candidate.keep_float
@@ -250,8 +249,7 @@ def test_without_labels_it_is_agreement(wild_table, split):
     assert found.accuracy.agreement.value > found.accuracy.also["before"].agreement.value
 
 
-def test_what_stays_in_float_becomes_fp16_where_asked(wild_table, held_out, tmp_path):
-    bare = CalibrationTable(wild_table.amax, "minmax", wild_table.provenance)
+def test_what_stays_in_float_becomes_fp16_where_asked(bare, held_out, tmp_path):
     found = trtint8.tune(DEMO_MODEL, bare, held_out, max_drop=0.5, float16=True)
     assert any(node.op_type == "Cast" for node in found.graph_model.graph)
     assert found.graph_model.opset_imports[""] >= 19
@@ -260,9 +258,8 @@ def test_what_stays_in_float_becomes_fp16_where_asked(wild_table, held_out, tmp_
 
 
 def test_for_tensorrt_for_rtx_convolutions_get_the_form_that_stores_less(
-    wild_table, held_out, tmp_path, monkeypatch
+    bare, held_out, tmp_path, monkeypatch
 ):
-    bare = CalibrationTable(wild_table.amax, "minmax", wild_table.provenance)
     options = {"max_drop": 0.5, "float16": True, "target": "rtx", "checkpoint": tmp_path / "c"}
     # Kernels in which many products come on one byte.
     dear = dataclasses.replace(TARGETS["rtx"], costs_with_float16=(KernelCosts(operations_per_byte=1),))
@@ -301,12 +298,12 @@ def test_nothing_new_is_left_where_writing_fails(tuned, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["t.onnx"]
 
 
-def test_layers_that_are_slower_in_int8_stay_in_fp16(rtx, table, held_out):
+def test_layers_that_are_slower_in_int8_stay_in_fp16(rtx, table, held_out, tmp_path, monkeypatch):
     # Memory so fast that products decide, and INT8 products that are fast.
     gpu = dataclasses.replace(find_gpu("A10"), bandwidth_gbs=1e6, fp16_tflops=0.001, int8_tops=1.0)
     options = {"max_drop": 5.0, "round_weights": False, "target": "rtx"}
-    seen = []
-    fast = trtint8.tune(DEMO_MODEL, table, held_out, speed=gpu, on_speed_trial=seen.append, **options)
+    seen, kept = [], {"checkpoint": tmp_path / "c"}
+    fast = trtint8.tune(DEMO_MODEL, table, held_out, speed=gpu, on_speed_trial=seen.append, **kept, **options)
     assert fast.complete and fast.speed.trials == tuple(seen)
     assert fast.speed.keep_float == fast.candidate.keep_float
     assert fast.speed.seconds < fast.speed.fp16_seconds
@@ -315,17 +312,10 @@ def test_layers_that_are_slower_in_int8_stay_in_fp16(rtx, table, held_out):
     slow = dataclasses.replace(gpu, int8_tops=0.0001)
     with pytest.raises(trtint8.UnsupportedError, match="no layer is estimated to be faster in INT8"):
         trtint8.tune(DEMO_MODEL, table, held_out, speed=slow, **options)
-
-
-def test_an_interrupted_search_for_speed_is_continued(rtx, table, held_out, tmp_path, monkeypatch):
-    gpu = dataclasses.replace(find_gpu("A10"), bandwidth_gbs=1e6, fp16_tflops=0.001, int8_tops=1.0)
-    options = {"max_drop": 5.0, "round_weights": False, "target": "rtx", "speed": gpu}
-    options["checkpoint"] = tmp_path / "c"
-    first = trtint8.tune(DEMO_MODEL, table, held_out, **options)
     monkeypatch.setattr(Estimator, "estimate", None)  # nothing is estimated again
-    again = trtint8.tune(DEMO_MODEL, table, held_out, resume=True, **options)
-    assert again.speed == first.speed
-    assert [trial.what for trial in again.trials] == [trial.what for trial in first.trials]
+    again = trtint8.tune(DEMO_MODEL, table, held_out, speed=gpu, resume=True, **kept, **options)
+    assert again.speed == fast.speed
+    assert [trial.what for trial in again.trials] == [trial.what for trial in fast.trials]
 
 
 def test_tuning_looks_at_every_tensor_for_fp16():

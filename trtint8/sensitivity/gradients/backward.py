@@ -7,116 +7,79 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from calibrators.data.feeds import Float32s
-from trtint8.models.graph import Window, padding, read_constant, values_read
+from trtint8.models.graph import Window, read_constant, values_read
 from trtint8.models.graph_writer import GraphWriter, Operand, Term, reached_from
-from trtint8.sensitivity.gradients.elementwise import ELEMENTWISE, NORMALIZATIONS, REDUCTIONS
-from trtint8.sensitivity.gradients.movement import MOVEMENT, PICKING, RESIZING, SAMPLING
+from trtint8.sensitivity.gradients.elementwise import ELEMENTWISE
+from trtint8.sensitivity.gradients.movement import MOVEMENT
 from trtint8.sensitivity.gradients.rule import NoGradientError, Rule, Step
 
 
-@dataclass(frozen=True)
-class _Window:
-    """How a kernel moves over the spatial axes; every sequence has one entry per axis, pads have two."""
+def _window(step: Step, kernel: Sequence[int]) -> Window:
+    """How a kernel moves over the input of a convolution or a pooling."""
+    spatial = range(2, 2 + len(kernel))
+    return Window.of(step.node, kernel, lambda: step.sizes(step.x, spatial))
 
-    kernel: Sequence[int]
-    strides: Sequence[int]
-    dilations: Sequence[int]
-    pads: Sequence[int]
 
-    @classmethod
-    def of(cls, step: Step, kernel: Sequence[int]) -> _Window:
-        attributes, ones = step.attributes, (1,) * len(kernel)
-        strides, dilations = (tuple(attributes.get(name, ones)) for name in ("strides", "dilations"))
-        auto_pad, sizes = attributes.get("auto_pad", "NOTSET"), []
-        if auto_pad.startswith("SAME"):
-            if step.node.op_type == "ConvTranspose":
-                raise step.refused("its padding is chosen when it runs")
-            sizes = step.sizes(step.x, range(2, 2 + len(kernel)))
-        pads = padding(
-            auto_pad, attributes.get("pads", ()), sizes, kernel, Window(strides, dilations, ())
-        ).pads
-        return cls(list(kernel), strides, dilations, pads)
+def _unread(step: Step, window: Window) -> list[int]:
+    """How many of the last elements along each axis no window covers."""
+    axes = len(window.kernel)
+    spatial = range(2, 2 + axes)
+    if all(stride == 1 for stride in window.strides):
+        return [0] * axes
+    inputs, outputs = step.sizes(step.x, spatial), step.sizes(step.y, spatial)
+    return [
+        size - ((out - 1) * stride + reach + 1 - window.pads[axis] - window.pads[axis + axes])
+        for axis, (size, out, stride, reach) in enumerate(
+            zip(inputs, outputs, window.strides, window.reach, strict=True)
+        )
+    ]
 
-    @property
-    def reach(self) -> list[int]:
-        """The kernel's length along each axis, less one."""
-        return [d * (k - 1) for k, d in zip(self.kernel, self.dilations, strict=True)]
 
-    def unread(self, step: Step) -> list[int]:
-        """How many of the last elements along each axis no window covers."""
-        axes = len(self.kernel)
-        spatial = range(2, 2 + axes)
-        if all(stride == 1 for stride in self.strides):
-            return [0] * axes
-        inputs, outputs = step.sizes(step.x, spatial), step.sizes(step.y, spatial)
-        return [
-            size - ((out - 1) * stride + reach + 1 - self.pads[axis] - self.pads[axis + axes])
-            for axis, (size, out, stride, reach) in enumerate(
-                zip(inputs, outputs, self.strides, self.reach, strict=True)
-            )
-        ]
+def _attributes(window: Window) -> dict[str, Any]:
+    """The attributes of a convolution whose kernel moves so."""
+    return {("kernel_shape" if name == "kernel" else name): list(part) for name, part in vars(window).items()}
 
-    @property
-    def attributes(self) -> dict[str, Any]:
-        """The attributes of a convolution whose kernel moves so."""
-        return {
-            "kernel_shape": list(self.kernel),
-            "strides": list(self.strides),
-            "dilations": list(self.dilations),
-            "pads": list(self.pads),
-        }
 
-    def spread(self, step: Step, gradient: Term, weights: Float32s, group: int) -> Term:
-        """Appends the transposed convolution, which takes gradients from outputs to inputs."""
-        back = self._as_convolution(step, gradient, weights, group)
-        if back is not None:
-            return back
-        padding = self.unread(step)
-        if any(size < 0 for size in padding):
+def _spread(step: Step, window: Window, gradient: Term, weights: Float32s, group: int) -> Term:
+    """Appends the transposed convolution, which takes gradients from outputs to inputs."""
+    axes, attributes = len(window.kernel), _attributes(window)
+    pads = [window.reach[i % axes] - pad for i, pad in enumerate(window.pads)]
+    if any(stride != 1 for stride in window.strides) or min(pads) < 0:
+        unread = _unread(step, window)
+        if any(size < 0 for size in unread):
             raise step.refused("its last window reaches beyond its padding")
-        return gradient.op("ConvTranspose", weights, group=group, output_padding=padding, **self.attributes)
+        return gradient.op("ConvTranspose", weights, group=group, output_padding=unread, **attributes)
+    # Without strides a convolution with reversed weights does the same several times as fast.
+    outputs, inputs = weights.shape[:2]
+    shape = (group * inputs, outputs // group, *window.kernel)
 
-    def _as_convolution(self, step: Step, gradient: Term, weights: Float32s, group: int) -> Term | None:
-        """Without strides a convolution with reversed weights does the same several times as fast."""
-        axes = len(self.kernel)
-        pads = [self.reach[i % axes] - pad for i, pad in enumerate(self.pads)]
-        if any(stride != 1 for stride in self.strides) or min(pads) < 0:
-            return None
-        outputs, inputs = weights.shape[:2]
-        shape = (group * inputs, outputs // group, *self.kernel)
+    def reversed_weights() -> Float32s:
+        split = weights.reshape(group, outputs // group, inputs, *window.kernel)
+        turned = np.flip(split.swapaxes(1, 2), tuple(range(3, 3 + axes)))
+        reverse: Float32s = turned.reshape(shape)
+        return reverse
 
-        def reversed_weights() -> Float32s:
-            split = weights.reshape(group, outputs // group, inputs, *self.kernel)
-            turned = np.flip(split.swapaxes(1, 2), tuple(range(3, 3 + axes)))
-            reverse: Float32s = turned.reshape(shape)
-            return reverse
-
-        turned = step.writer.weights(reversed_weights, shape)
-        return gradient.op("Conv", turned, group=group, **{**self.attributes, "pads": pads})
+    turned = step.writer.weights(reversed_weights, shape)
+    return gradient.op("Conv", turned, group=group, **{**attributes, "pads": pads})
 
 
 def _conv(step: Step) -> Term:
-    step.only_data("its weights are computed")
-    weights = step.constant(1)
-    window = _Window.of(step, weights.shape[2:])
-    return window.spread(step, step.gradient, weights, int(step.attributes.get("group", 1)))
+    weights, group = step.constant(1), int(step.attributes.get("group", 1))
+    return _spread(step, _window(step, weights.shape[2:]), step.gradient, weights, group)
 
 
 def _conv_transpose(step: Step) -> Term:
-    step.only_data("its weights are computed")
-    if step.attributes.get("output_shape"):
+    attributes, weights = step.attributes, step.constant(1)
+    if attributes.get("output_shape") or attributes.get("auto_pad", "").startswith("SAME"):
         raise step.refused("its padding is chosen when it runs")
-    weights = step.constant(1)
-    window = _Window.of(step, weights.shape[2:])
-    group = int(step.attributes.get("group", 1))
-    return step.gradient.op("Conv", weights, group=group, **window.attributes)
+    window = _attributes(_window(step, weights.shape[2:]))
+    return step.gradient.op("Conv", weights, group=int(attributes.get("group", 1)), **window)
 
 
 def _turned(step: Step, term: Term) -> Operand:
@@ -179,7 +142,6 @@ def _einsum(step: Step) -> Mapping[int, Term]:
 
 
 def _gemm(step: Step) -> Term:
-    step.only_data("its weights are computed")
     attributes, weights = step.attributes, step.constant(1)
     if attributes.get("transA", 0):
         raise step.refused("its first operand is transposed")
@@ -191,7 +153,7 @@ def _gemm(step: Step) -> Term:
 def _average_pool(step: Step) -> Term:
     kernel = [int(size) for size in step.attributes["kernel_shape"]]
     spatial = range(2, 2 + len(kernel))
-    window = _Window.of(step, kernel)
+    window = _window(step, kernel)
     if step.sizes(step.x, spatial) == kernel and not any(window.pads):
         return _evenly(step, kernel)
     (channels,) = step.sizes(step.x, [1])
@@ -202,7 +164,7 @@ def _average_pool(step: Step) -> Term:
         attributes = {**step.attributes, "count_include_pad": 1}
         share = share / step.writer.op("AveragePool", covered, **attributes)
     ones = np.ones((channels, 1, *kernel), np.float32)
-    return window.spread(step, step.gradient * share, ones, channels)
+    return _spread(step, window, step.gradient * share, ones, channels)
 
 
 def _evenly(step: Step, sizes: Sequence[int]) -> Term:
@@ -217,7 +179,10 @@ def _max_pool(step: Step) -> Term:
     return step.added_up(step.x.op("MaxPool", outputs=2, **attributes))
 
 
-WEIGHTED_RULES: Mapping[str, Rule] = {
+#: By the operator.
+RULES: Mapping[str, Rule] = {
+    **ELEMENTWISE,
+    **MOVEMENT,
     "AveragePool": _average_pool,
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
@@ -227,18 +192,6 @@ WEIGHTED_RULES: Mapping[str, Rule] = {
     "GlobalMaxPool": ELEMENTWISE["Max"],
     "MatMul": _matmul,
     "MaxPool": _max_pool,
-}
-
-
-_RULES = {
-    **ELEMENTWISE,
-    **MOVEMENT,
-    **NORMALIZATIONS,
-    **PICKING,
-    **REDUCTIONS,
-    **RESIZING,
-    **SAMPLING,
-    **WEIGHTED_RULES,
 }
 
 
@@ -291,7 +244,7 @@ def _of_inputs(
     inside = any(value in reached for value in set(values_read(node)) - set(node.inputs))
     if not wanted and not inside:
         return {}
-    rule = None if inside or node.domain else _RULES.get(node.op_type)
+    rule = None if inside or node.domain else RULES.get(node.op_type)
     if rule is None:
         raise NoGradientError(f"{node.op_type} '{node.name}': the gradient of this operator is not known")
     step = Step(writer, node, [gradients.get(output) for output in node.outputs], wanted)

@@ -153,26 +153,6 @@ def _chosen(step: Step, index: int) -> Term:
     return step.x.op("Where", *((step.gradient, 0) if index == 1 else (0, step.gradient)))
 
 
-ELEMENTWISE: Mapping[str, Rule] = {
-    **{kind: _of_slope(slope) for kind, slope in _SLOPES.items()},
-    "Add": _of_each(lambda step, _: step.gradient),
-    "Cast": _cast,
-    "Div": _of_each(_quotient),
-    "Dropout": lambda step: step.gradient,
-    "Identity": lambda step: step.gradient,
-    "Log": lambda step: step.gradient / _above_zero(step.x),
-    "Max": _of_each(_extreme),
-    "Mean": _of_each(lambda step, _: step.gradient / len(step.node.inputs)),
-    "Min": _of_each(_extreme),
-    "Mul": _of_each(lambda step, index: step.gradient * step.input(1 - index)),
-    "Neg": lambda step: -step.gradient,
-    "Pow": _pow,
-    "Sub": _of_each(lambda step, index: -step.gradient if index else step.gradient),
-    "Sum": _of_each(lambda step, _: step.gradient),
-    "Where": _of_each(_chosen),
-}
-
-
 def _reduced_axes(step: Step) -> list[int]:
     """The axes, counted from the first one.
 
@@ -221,19 +201,6 @@ def _reduce_sum(step: Step) -> Term:
     return (_with_axes(step, step.gradient, axes) * factor).op("Expand", step.x.op("Shape"))
 
 
-REDUCTIONS: Mapping[str, Rule] = {
-    "ReduceL1": _of_elements(lambda step, _: step.x.op("Sign")),
-    # The element over the norm; zero where the norm is.
-    "ReduceL2": _of_elements(lambda step, norm: step.x / _above_zero(norm)),
-    "ReduceLogSumExp": _of_elements(lambda step, y: (step.x - y).op("Exp")),
-    "ReduceMax": _of_elements(_largest),
-    "ReduceMean": _reduce_sum,
-    "ReduceMin": _of_elements(_largest),
-    "ReduceSum": _reduce_sum,
-    "ReduceSumSquare": _of_elements(lambda step, _: step.x * 2),
-}
-
-
 def _softmax(step: Step) -> Term:
     mean = (step.gradient * step.y).reduced("ReduceSum", [step.axis()])
     return (step.gradient - mean) * step.y
@@ -249,10 +216,6 @@ def _instance_normalization(step: Step) -> Term:
     return _standardized(step, scaled, step.x, range(2, step.rank))
 
 
-def _layer_normalization(step: Step) -> Term:
-    return _standardized(step, step.gradient * step.input(1), step.x, range(step.axis(), step.rank))
-
-
 def _group_normalization(step: Step) -> Term:
     """That of the channels of a group together, which lie along one axis once the tensor is reshaped."""
     (channels,) = step.sizes(step.x, [1])
@@ -261,11 +224,6 @@ def _group_normalization(step: Step) -> Term:
     scaled = _scaled(step, np.repeat(scale, channels // len(scale)))
     x, gradient = (term.op("Reshape", [0, groups, -1]) for term in (step.x, scaled))
     return _standardized(step, gradient, x, [2]).op("Reshape", step.x.op("Shape"))
-
-
-def _rms_normalization(step: Step) -> Term:
-    scaled = step.gradient * step.input(1)
-    return _by_root_mean_square(step, scaled, step.x, range(step.axis(), step.rank))
 
 
 def _lp_normalization(step: Step) -> Term:
@@ -331,19 +289,49 @@ def _by_root_mean_square(step: Step, gradient: Term, x: Term, axes: Sequence[int
     return _less_along(gradient, x / root, "ReduceMean", axes) / root
 
 
+def _of_last_axes(gradient: Callable[[Step, Term, Term, Sequence[int]], Term]) -> Rule:
+    """The rule of a normalization over the axes from one on, whose values are scaled then."""
+    return lambda step: gradient(step, step.gradient * step.input(1), step.x, range(step.axis(), step.rank))
+
+
 def _less_along(gradient: Term, normal: Term, kind: str, axes: Sequence[int]) -> Term:
     """A gradient less its part along the normal values, which a change of their length cannot change."""
     return gradient - normal * (gradient * normal).reduced(kind, axes)
 
 
-NORMALIZATIONS: Mapping[str, Rule] = {
+ELEMENTWISE: Mapping[str, Rule] = {
+    **{kind: _of_slope(slope) for kind, slope in _SLOPES.items()},
+    "Add": _of_each(lambda step, _: step.gradient),
     "BatchNormalization": _batch_normalization,
+    "Cast": _cast,
+    "Div": _of_each(_quotient),
+    "Dropout": lambda step: step.gradient,
     "GroupNormalization": _group_normalization,
+    "Identity": lambda step: step.gradient,
     "InstanceNormalization": _instance_normalization,
     "LRN": _local_response_normalization,
-    "LayerNormalization": _layer_normalization,
+    "LayerNormalization": _of_last_axes(_standardized),
+    "Log": lambda step: step.gradient / _above_zero(step.x),
     "LogSoftmax": _log_softmax,
     "LpNormalization": _lp_normalization,
-    "RMSNormalization": _rms_normalization,
+    "Max": _of_each(_extreme),
+    "Mean": _of_each(lambda step, _: step.gradient / len(step.node.inputs)),
+    "Min": _of_each(_extreme),
+    "Mul": _of_each(lambda step, index: step.gradient * step.input(1 - index)),
+    "Neg": lambda step: -step.gradient,
+    "Pow": _pow,
+    "RMSNormalization": _of_last_axes(_by_root_mean_square),
+    "ReduceL1": _of_elements(lambda step, _: step.x.op("Sign")),
+    # The element over the norm; zero where the norm is.
+    "ReduceL2": _of_elements(lambda step, norm: step.x / _above_zero(norm)),
+    "ReduceLogSumExp": _of_elements(lambda step, y: (step.x - y).op("Exp")),
+    "ReduceMax": _of_elements(_largest),
+    "ReduceMean": _reduce_sum,
+    "ReduceMin": _of_elements(_largest),
+    "ReduceSum": _reduce_sum,
+    "ReduceSumSquare": _of_elements(lambda step, _: step.x * 2),
     "Softmax": _softmax,
+    "Sub": _of_each(lambda step, index: -step.gradient if index else step.gradient),
+    "Sum": _of_each(lambda step, _: step.gradient),
+    "Where": _of_each(_chosen),
 }

@@ -87,31 +87,12 @@ def _pad(step: Step) -> Term:
 
 def _cumulative_sum(step: Step) -> Term:
     """Every element is in all sums from it on, so the gradients are summed the other way round."""
-    step.only_data("its axis is computed")
     reverse = 1 - int(step.attributes.get("reverse", 0))
     return step.gradient.op("CumSum", step.input(1), **{**step.attributes, "reverse": reverse})
 
 
-MOVEMENT: Mapping[str, Rule] = {
-    "Concat": _concat,
-    "CumSum": _cumulative_sum,
-    "DepthToSpace": _rearranged,
-    "Expand": _expand,
-    "Flatten": _reshaped,
-    "Pad": _pad,
-    "Reshape": _reshaped,
-    "SpaceToDepth": _rearranged,
-    "Split": _split,
-    "Squeeze": _reshaped,
-    "Tile": _tile,
-    "Transpose": _transpose,
-    "Unsqueeze": _reshaped,
-}
-
-
 def _picked(step: Step) -> Term:
     """Puts every gradient at the place that its element came from."""
-    step.only_data("what it picks is computed")
     picks = _picks_by_axis(step)
     if picks is None:
         return _added_up(step)
@@ -206,15 +187,8 @@ def _places(step: Step) -> Term:
     return places.op("Reshape", step.x.op("Shape"))
 
 
-def _gathered(step: Step) -> Term:
-    """Adds every gradient up at the place that its element came from."""
-    step.only_data("what it picks is computed")
-    return _added_up(step)
-
-
 def _largest(step: Step) -> Term:
     """Of TopK: the places of the largest elements are its second output."""
-    step.only_data("what it picks is computed")
     return step.added_up(_places(step).op("GatherElements", step.node.outputs[1], axis=step.axis()))
 
 
@@ -230,17 +204,6 @@ def _replaced(step: Step) -> Mapping[int, Term]:
     if reduction == "none":
         replaced = replaced.op(kind, places, step.input(2) * 0, **attributes)
     return {0: replaced, 2: step.gradient.op(kind.replace("Scatter", "Gather"), places, **attributes)}
-
-
-PICKING: Mapping[str, Rule] = {
-    "Gather": _picked,
-    "GatherElements": _gathered,
-    "GatherND": _gathered,
-    "ScatterElements": _replaced,
-    "ScatterND": _replaced,
-    "Slice": _picked,
-    "TopK": _largest,
-}
 
 
 #: Names of the interpolation between the four pixels around a place, in older and newer operators.
@@ -314,9 +277,6 @@ def _of_grid(step: Step, sizes: Float32s, half: Float32s, pixels: Term, share: T
     return slopes[0].op("Concat", slopes[1], axis=-1)
 
 
-SAMPLING: Mapping[str, Rule] = {"GridSample": _grid_sample}
-
-
 #: With these, and whole numbers as scales, every element becomes a block of equal ones.
 _BLOCKS = (
     ("asymmetric", "floor"),
@@ -386,4 +346,27 @@ def _along(step: Step, gradient: Term, axis: int, small: int, big: int) -> Term:
     return matrix.op("Transpose", perm=[1, 0]).op("MatMul", gradient)
 
 
-RESIZING: Mapping[str, Rule] = {"Resize": _resize}
+MOVEMENT: Mapping[str, Rule] = {
+    "Concat": _concat,
+    "CumSum": _cumulative_sum,
+    "DepthToSpace": _rearranged,
+    "Expand": _expand,
+    "Flatten": _reshaped,
+    "Gather": _picked,
+    "GatherElements": _added_up,
+    "GatherND": _added_up,
+    "GridSample": _grid_sample,
+    "Pad": _pad,
+    "Reshape": _reshaped,
+    "Resize": _resize,
+    "ScatterElements": _replaced,
+    "ScatterND": _replaced,
+    "Slice": _picked,
+    "SpaceToDepth": _rearranged,
+    "Split": _split,
+    "Squeeze": _reshaped,
+    "Tile": _tile,
+    "TopK": _largest,
+    "Transpose": _transpose,
+    "Unsqueeze": _reshaped,
+}

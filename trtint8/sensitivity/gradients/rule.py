@@ -83,18 +83,6 @@ class Step:
             raise self.refused(f"its input {index} is computed")
         return value
 
-    def only_data(self, otherwise: str) -> None:
-        """Refuses a node of which more than its first input depends on a layer.
-
-        Args:
-            otherwise: What the other inputs are then, in words.
-
-        Raises:
-            NoGradientError: The gradient of another input is needed.
-        """
-        if any(index != 0 for index in self.wanted):
-            raise self.refused(otherwise)
-
     @property
     def attributes(self) -> Mapping[str, Any]:
         """The node's attributes."""

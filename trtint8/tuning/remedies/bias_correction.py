@@ -65,16 +65,17 @@ def correct_biases(
         CalibrationDataError: There is no data, or the model fails on it.
     """
     network = _ErrorNetwork(model, Quantizer.of(placement, amax))
-    means: dict[str, _Mean] = {}
+    sums, counts = dict[str, Floats](), dict[str, int]()
     empty = True
     for feed in feeds:
         empty = False
-        for name, (sums, count) in network.errors(feed).items():
+        for name, (errors, count) in network.errors(feed).items():
             if count:  # where a network picks rows by its own values, there may be none
-                means.setdefault(name, _Mean()).add(-sums, count)
+                sums[name] = sums.get(name, 0.0) - errors
+                counts[name] = counts.get(name, 0) + count
     if empty:
         raise CalibrationDataError("the data holds no samples to correct biases with; give some")
-    corrections = {name: mean.value.astype(np.float32) for name, mean in means.items()}
+    corrections = {name: (total / counts[name]).astype(np.float32) for name, total in sums.items()}
     return BiasCorrected(with_corrections(model, corrections), corrections)
 
 
@@ -90,23 +91,6 @@ def with_corrections(model: ir.Model, corrections: Mapping[str, Float32s]) -> ir
         if (correction := corrections.get(node.name or "")) is not None:
             _add_to_bias(node, correction)
     return copy
-
-
-class _Mean:
-    """The mean error of each channel, in float64."""
-
-    def __init__(self) -> None:
-        self._sums: Floats | float = 0.0
-        self._count = 0
-
-    def add(self, sums: Floats, count: int) -> None:
-        """Adds the sums of so many errors, float64 of shape (channels,)."""
-        self._sums = self._sums + sums
-        self._count += count
-
-    @property
-    def value(self) -> Floats:
-        return np.asarray(self._sums / self._count, np.float64)
 
 
 class _ErrorNetwork:

@@ -20,7 +20,7 @@ from calibrators.errors import CalibrationDataError
 from calibrators.operators import operator_of
 from calibrators.progress import progress_bar
 from calibrators.tables.choice import QMAX
-from trtint8.models.graph import Window, constant_input, padding, set_constant_input
+from trtint8.models.graph import Window, constant_input, set_constant_input
 from trtint8.quantization.config import TensorQuantConfig, quantize
 from trtint8.quantization.placement import Placement
 from trtint8.quantization.qdq import weight_scale
@@ -65,7 +65,8 @@ class MatrixForm:
         if node.op_type == "Conv":
             return cls(node, shape, numbers.reshape(groups, shape[0] // groups, -1))
         if node.op_type == "ConvTranspose":
-            if "output_shape" in node.attributes or _auto_pad(node).startswith("SAME"):
+            padded = node.attributes.get_string("auto_pad", "").startswith("SAME")
+            if padded or "output_shape" in node.attributes:
                 return None
             inputs = shape[0] // groups
             turned = numbers.reshape(groups, inputs, shape[1], -1).swapaxes(1, 2)
@@ -124,15 +125,19 @@ class MatrixForm:
         Args:
             spatial: The sizes of the input along these axes; each is also the index of a zero.
         """
-        attributes, ones, rank = self.node.attributes, [1] * len(spatial), len(spatial)
-        strides, dilations = (attributes.get_ints(name, ones) for name in ("strides", "dilations"))
-        window = Window(tuple(strides), tuple(dilations), ())
-        pads = attributes.get_ints("pads", [])
-        pads = padding(_auto_pad(self.node), pads, spatial, self.shape[2:], window).pads
-        more = attributes.get_ints("output_padding", [0] * rank)
+        rank = len(spatial)
+        window = Window.of(self.node, self.shape[2:], lambda: spatial)
+        more = self.node.attributes.get_ints("output_padding", [0] * rank)
         elements = []
         for n, size, stride, dilation, before, after, added in zip(
-            spatial, self.shape[2:], strides, dilations, pads[:rank], pads[rank:], more, strict=True
+            spatial,
+            window.kernel,
+            window.strides,
+            window.dilations,
+            window.pads[:rank],
+            window.pads[rank:],
+            more,
+            strict=True,
         ):
             offsets = np.arange(size) * dilation
             reach = offsets[-1] + 1
@@ -145,10 +150,6 @@ class MatrixForm:
                 read[rest != 0] = -1
             elements.append(np.where((read >= 0) & (read < n), read, n))
         return elements
-
-
-def _auto_pad(node: ir.Node) -> str:
-    return node.attributes.get_string("auto_pad", "NOTSET")
 
 
 def _choose(count: int, wanted: int, seeds: Sequence[Sequence[int]]) -> Indices:

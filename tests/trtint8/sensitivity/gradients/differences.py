@@ -1,53 +1,24 @@
 """Gradients beside differences of the function itself."""
 
 import numpy as np
-import onnx
 import onnx_ir as ir
-from onnx import TensorProto, helper, numpy_helper
 
 from calibrators.host.session import open_session
+from tests.trtint8.simulation.opened import parsed
 from trtint8.models.graph_writer import GraphWriter, Term
 from trtint8.sensitivity.gradients.backward import append_gradients
 from trtint8.sensitivity.gradients.rule import infer_shapes
 
-OPSET = 17
+#: How far single differences are taken.
+STEP = 1e-3
 
 
-def network(nodes, shapes, constants=None, opset=OPSET):
-    """A model of nodes given as (operator, inputs, output, attributes), whose output is ``y``.
-
-    Args:
-        nodes: The nodes, in graph order; several outputs are separated by blanks.
-        shapes: Name of the input to its shape; text is a symbol.
-        constants: Name to array.
-        opset: The version of the operators.
-    """
-    graph = helper.make_graph(
-        [
-            helper.make_node(kind, inputs, output.split(), output.split()[0], **more)
-            for kind, inputs, output, more in nodes
-        ],
-        "g",
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(np.asarray(array), name) for name, array in (constants or {}).items()],
-    )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    return ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+def network(inputs, text, opset=17):
+    """A model whose output is ``y``; see :func:`parsed`."""
+    return ir.from_proto(parsed(inputs, text, opset=opset))
 
 
-def integers(**values):
-    """Constants of int64 by name, as :func:`network` takes them."""
-    return {name: np.array(value, np.int64) for name, value in values.items()}
-
-
-def of_one(kind, *constants, **attributes):
-    """A node that reads ``x`` and constants, and the constants by name, as :func:`network` takes them."""
-    names = [f"c{index}" for index in range(len(constants))]
-    return [(kind, ["x", *names], "y", attributes)], dict(zip(names, map(np.float32, constants), strict=True))
-
-
-def with_gradients(model, tensors):
+def with_gradients(model, *tensors):
     """The model with an input ``direction`` and the gradients of chosen tensors as further outputs."""
     infer_shapes(model)
     graph = model.graph
@@ -72,27 +43,33 @@ def run(model, feed):
     return open_session(ir.to_proto(model).SerializeToString(), optimize=True, threads=1).run(None, feed)
 
 
-def assert_gradients(nodes, shapes, constants=None, opset=OPSET, feed=None, step=1e-2):
-    """Compares v . (f(x + h d) - f(x - h d)) / 2h with the gradient of v . f times d, for every input."""
-    random = np.random.default_rng(0)
-    if feed is None:
-        sizes = {
-            name: [2 if isinstance(size, str) else size for size in shape] for name, shape in shapes.items()
-        }
-        feed = {name: random.standard_normal(size).astype(np.float32) for name, size in sizes.items()}
-    plain = network(nodes, shapes, constants, opset)
+def assert_gradients(inputs, text, opset=17, **values):
+    """Compares v . (f(x + h d) - f(x - h d)) / 2h with the gradient of v . f times d, for every input.
+
+    Args:
+        inputs: As for :func:`parsed`; sizes that are open become two.
+        text: As for :func:`parsed`.
+        opset: The version of the operators.
+        values: Values of inputs, over and over; of others they are random.
+    """
+    random, plain, feed = np.random.default_rng(0), network(inputs, text, opset), {}
+    for value in parsed(inputs, text, opset=opset).graph.input:
+        sizes = [size.dim_value or 2 for size in value.type.tensor_type.shape.dim]
+        given = values.get(value.name)
+        drawn = random.standard_normal(sizes) if given is None else np.resize(given, sizes)
+        feed[value.name] = drawn.astype(np.float32)
     (output,) = run(plain, feed)
     direction = random.standard_normal(output.shape).astype(np.float32)
-    made = with_gradients(network(nodes, shapes, constants, opset), list(shapes))
+    made = with_gradients(network(inputs, text, opset), *feed)
     same, *gradients = run(made, {**feed, "direction": direction})
     np.testing.assert_allclose(same, output, rtol=1e-5, atol=1e-6)
-    for name, gradient in zip(shapes, gradients, strict=True):
+    for name, gradient in zip(feed, gradients, strict=True):
         assert gradient.shape == feed[name].shape
         change = random.standard_normal(feed[name].shape).astype(np.float32)
         ahead, behind = (
-            run(plain, {**feed, name: feed[name] + sign * np.float32(step) * change})[0] for sign in (1, -1)
+            run(plain, {**feed, name: feed[name] + sign * np.float32(STEP) * change})[0] for sign in (1, -1)
         )
-        wanted = float((direction * (ahead.astype(np.float64) - behind)).sum() / (2 * step))
+        wanted = float((direction * (ahead.astype(np.float64) - behind)).sum() / (2 * STEP))
         found = float((gradient.astype(np.float64) * change).sum())
         scale = float(np.linalg.norm(gradient) * np.linalg.norm(change)) + 1e-6
         assert abs(found - wanted) < 0.01 * scale, (name, found, wanted)

@@ -5,33 +5,40 @@ import dataclasses
 import numpy as np
 import pytest
 
-from calibrators.data.batches import Batches
+import trtint8
 from calibrators.errors import CalibrationDataError
-from calibrators.host.observer import Observer
-from calibrators.tables.table import CalibrationTable, Provenance
-from tests.trtint8.onnx_models import Shaped, specs
-from tests.trtint8.tuning.networks import OPERATORS, array, every_operator, normal, picking, prepared
+from tests.trtint8.simulation.opened import opened
+from tests.trtint8.tuning.networks import (
+    OPERATORS,
+    array,
+    differences,
+    every_operator,
+    normal,
+    picking,
+    prepared,
+)
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import to_proto
 from trtint8.quantization.placement import place
 from trtint8.simulation.networks import Form, Quantizer
-from trtint8.simulation.segments import cut
 from trtint8.tuning.remedies.bias_correction import choose_ranges_anew, correct_biases
 
 
 def ranges(model, feeds):
-    proto = to_proto(model)
-    tensors = place(model).tensors
-    batches = Batches.of_feeds(lambda: iter(feeds))
-    seen = Observer(proto.SerializeToString(), specs(proto), tensors).observe(batches, progress=False)
-    return CalibrationTable.from_histograms(seen.histograms, "minmax", Provenance(None)).amax
+    data = {name: np.concatenate([feed[name] for feed in feeds]) for name in feeds[0]}
+    return trtint8.calibrate(to_proto(model), data, method="minmax", progress=False).amax
 
 
-def single(operator, weights, *bias, size, **attributes):
-    g = Shaped(quantized=False)
-    inputs = ["x", g.constant(np.asarray(weights, np.float32)), *(g.constant(np.float32(b)) for b in bias)]
-    return prepared(g.model({"x": size}, g.op(operator, inputs, "layer", **attributes)))
+def single(operator, weights, bias=None, size=("N", 1), attributes=""):
+    """A layer of given weights, and of a bias where there is one."""
+    parts = {"w": np.float32(weights)} | ({} if bias is None else {"b": np.float32(bias)})
+    constants = ", ".join(
+        f"float{list(part.shape)} {name} = {{{', '.join(map(str, part.ravel().tolist()))}}}"
+        for name, part in parts.items()
+    )
+    text = f"layer = {operator} {attributes} ({', '.join(['x', *parts])}) where {constants}"
+    return opened(f"float[{', '.join(map(str, size))}] x", text, "float[] layer").model
 
 
 def corrected(model, feeds, amax=127.0):
@@ -40,7 +47,7 @@ def corrected(model, feeds, amax=127.0):
 
 def test_by_hand():
     """Steps of one: 0.4 becomes 0, and 2.6 becomes 3, with weights that are on their grid."""
-    model = single("Conv", [[[[1.0]]], [[[-2.0]]]], [0.5, 0.25], size=["N", 1, 1, 2])
+    model = single("Conv", [[[[1.0]]], [[[-2.0]]]], [0.5, 0.25], ["N", 1, 1, 2])
     found = corrected(model, [[[[[0.4, 2.6]]]], [[[[0.4, 0.4]]]]])
     mean = (0.4 - 0.4 + 0.4 + 0.4) / 4
     np.testing.assert_allclose(found.corrections["layer"], [mean, -2 * mean], rtol=1e-5)
@@ -49,7 +56,7 @@ def test_by_hand():
 
 
 def test_batches_count_by_their_samples():
-    model = single("Gemm", [[1.0]], size=["N", 1])
+    model = single("Gemm", [[1.0]])
     found = corrected(model, [[[0.4], [0.4], [0.1]], [[1.0]]])
     np.testing.assert_allclose(found.corrections["layer"], [0.9 / 4], rtol=1e-5)
 
@@ -65,25 +72,23 @@ def test_a_bias_is_added_where_there_is_none():
 
 
 def test_a_gemm_multiplies_its_bias():
-    model = single("Gemm", [[2.0]], 3.0, size=["N", 1], alpha=0.5, beta=4.0)
+    model = single("Gemm", [[2.0]], [3.0], attributes="<alpha = 0.5, beta = 4.0>")
     found = corrected(model, [[[0.4]]])
     np.testing.assert_allclose(found.corrections["layer"], [0.4], rtol=1e-5)
     np.testing.assert_allclose(array(found.model, "layer", 2), [3.1], rtol=1e-5)
 
 
 def test_a_bias_for_every_row_stays_one():
-    model = single("Gemm", [[2.0, 1.0]], [[1.0], [2.0]], size=[2, 1])
+    model = single("Gemm", [[2.0, 1.0]], [[1.0], [2.0]], [2, 1])
     found = corrected(model, [[[0.4], [0.4]]])
     np.testing.assert_allclose(array(found.model, "layer", 2), [[1.8, 1.4], [2.8, 2.4]], rtol=1e-5)
 
 
 def test_what_has_no_place_for_a_bias_is_left_alone():
-    assert corrected(single("MatMul", [[2.0]], size=["N", 1]), [[[0.4]]]).corrections == {}
-    assert corrected(single("Gemm", [[2.0]], 1.0, size=["N", 1], beta=0.0), [[[0.4]]]).corrections == {}
-    g = Shaped(quantized=False)
-    model = prepared(
-        g.model({"x": ["N", 1], "bias": [1]}, g.op("Gemm", ["x", g.weights(1, 1), "bias"], "layer"))
-    )
+    for model in (single("MatMul", [[2.0]]), single("Gemm", [[2.0]], [1.0], attributes="<beta = 0.0>")):
+        assert corrected(model, [[[0.4]]]).corrections == {}
+    text = "layer = Gemm (x, w, bias) where float[1, 1] w"
+    model = opened("float[N, 1] x, float[1] bias", text, "float[] layer").model
     feed = {"x": np.float32([[0.4]]), "bias": np.float32([1])}
     assert correct_biases(model, place(model), {"x": 127.0}, [feed]).corrections == {}
 
@@ -106,32 +111,22 @@ def test_every_layer_is_right_on_average():
     assert set(found.corrections) == set(OPERATORS) - {"matmul"}
     assert place(found.model) == placement
 
-    def mean_errors(other):
-        segments = {
-            segment.layer.name: segment for segment in cut(other, quantizer).segments if segment.layer
-        }
-        sums = {}
-        for feed in feeds:
-            for segment, layer, tensors in network.float_layers(feed):
-                exact = segment.run_layer(Form.FLOAT, tensors).astype(np.float64)
-                error = exact - segments[layer.name].run_layer(Form.INT8, tensors)
-                sums.setdefault(layer.name, []).append(np.moveaxis(error, 1, -1).reshape(-1, error.shape[1]))
-        return {name: np.concatenate(errors).mean(axis=0) for name, errors in sums.items()}
-
-    quantizer = Quantizer.of(placement, amax)
-    network = cut(model, quantizer)
-    before, after = mean_errors(model), mean_errors(found.model)
+    before, after = (
+        differences(model, other, Quantizer.of(placement, amax), feeds, Form.FLOAT, Form.INT8)
+        for other in (model, found.model)
+    )
     for name, correction in found.corrections.items():
-        np.testing.assert_allclose(before[name], correction, rtol=1e-3, atol=1e-6)
-        np.testing.assert_allclose(after[name], 0, atol=min(1e-5, np.abs(correction).max() / 100))
+        np.testing.assert_allclose(-before[name].mean(axis=0), correction, rtol=1e-3, atol=1e-6)
+        least = min(1e-5, np.abs(correction).max() / 100)
+        np.testing.assert_allclose(after[name].mean(axis=0), 0, atol=least)
 
 
 def test_a_shared_bias_becomes_two():
-    g = Shaped(quantized=False)
-    bias = g.constant(np.float32([1.0]))
-    left = g.op("Gemm", ["x", g.constant(np.float32([[1.0]])), bias], "left")
-    right = g.op("Gemm", ["x", g.constant(np.float32([[3.0]])), bias], "right")
-    found = corrected(prepared(g.model({"x": ["N", 1]}, g.op("Mul", [left, right], "both"))), [[[0.4]]])
+    text = (
+        "left = Gemm (x, one, bias) right = Gemm (x, three, bias) both = Mul (left, right) "
+        "where float[1, 1] one = {1}, float[1, 1] three = {3}, float[1] bias = {1}"
+    )
+    found = corrected(opened("float[N, 1] x", text, "float[] both").model, [[[0.4]]])
     np.testing.assert_allclose(array(found.model, "left", 2), [1.4], rtol=1e-5)
     np.testing.assert_allclose(array(found.model, "right", 2), [2.2], rtol=1e-5)
 
@@ -150,7 +145,7 @@ def test_samples_of_which_a_layer_reads_nothing_do_not_count():
 
 def test_no_data():
     with pytest.raises(CalibrationDataError, match="no samples"):
-        corrected(single("Gemm", [[2.0]], size=["N", 1]), [])
+        corrected(single("Gemm", [[2.0]]), [])
 
 
 @pytest.fixture(scope="module")

@@ -9,25 +9,26 @@ from onnx import numpy_helper
 
 import trtint8
 from calibrators.errors import CalibrationDataError
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.simulation.opened import parsed
 from tests.trtint8.tuning.networks import normal
 from trtint8.cli.main import main
 from trtint8.tuning.remedies.bias_correction import CORRECTION
 from trtint8.tuning.remedies.rounding import ROUNDING
 
-RANGES = {"x": 1.0, "relu_out": 4.0}
+RANGES = {"x": 1.0, "relu": 4.0}
+
+LAYERS = (
+    "first = Gemm (x, v) relu = Relu (first) second = Gemm (relu, w) where float[32, 32] v, float[32, 8] w"
+)
 
 
-def network(picks=False, batch="N"):
-    """Two layers whose inputs are mostly above the range, so that INT8 shifts every output."""
-    g = Shaped(quantized=False)
-    x = g.op("Relu", [g.op("Gemm", ["x", g.weights(32, 32)], "first")], "relu")
-    scores = g.op("Gemm", [x, g.weights(32, 8)], "second")
-    if not picks:
-        return g.model({"x": [batch, 32]}, scores)
-    model = g.model({"x": [batch, 32]}, g.op("ArgMax", [scores], "best", axis=1))
-    model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
-    return model
+def network(text=LAYERS, output="float[] second", batch="N"):
+    """By default two layers whose inputs are mostly above the range, so that INT8 shifts every output."""
+    return parsed(f"float[{batch}, 32] x", text, output, scale=0.1)
+
+
+def one_layer(kind="Gemm"):
+    return network(f"layer = {kind} (x, w) where float[32, 8] w", "float[] layer")
 
 
 def clipped(count, seed=0):
@@ -35,12 +36,20 @@ def clipped(count, seed=0):
     return {"x": np.abs(normal(count, 32, seed=seed)) + 1}
 
 
-def table():
-    return trtint8.CalibrationTable(RANGES)
+def table(ranges=RANGES):
+    return trtint8.CalibrationTable(ranges)
 
 
-def quantized(tmp_path, data, model=None, **options):
-    return trtint8.write_quantized(model or network(), table(), tmp_path / "q.onnx", rounding=data, **options)
+def quantized(tmp_path, data, model=None, ranges=RANGES):
+    return trtint8.write_quantized(model or network(), table(ranges), tmp_path / "q.onnx", rounding=data)
+
+
+def levels(models, data, reference):
+    """The SQNR of models on data, in decibels."""
+    compared = (
+        trtint8.validate(one, data, reference=reference, metrics=["sqnr"], progress=False) for one in models
+    )
+    return [accuracy.outputs[0].sqnr_db for accuracy in compared]
 
 
 def constants(model):
@@ -54,12 +63,8 @@ def test_biases_that_gain_on_other_samples_are_corrected(tmp_path):
     assert 12 <= files.rounded.samples <= 48
     assert files.rounded.gain_db > files.rounded.error_db > 0
 
-    held = clipped(40, seed=9)
-    plain = trtint8.quantize(network(), table())
-    before, after = (
-        trtint8.validate(one, held, reference=network(), metrics=["sqnr"], progress=False).outputs[0].sqnr_db
-        for one in (plain, files.model)
-    )
+    models = trtint8.quantize(network(), table()), files.model
+    before, after = levels(models, clipped(40, seed=9), network())
     assert after > before + 1
 
 
@@ -70,16 +75,12 @@ def mixed(count, seed=0):
 
 
 def test_weights_are_rounded_where_that_gains_more_than_biases_alone(tmp_path):
-    g = Shaped(quantized=False)
-    model = g.model({"x": ["N", 32]}, g.op("Gemm", ["x", g.weights(32, 8)], "layer"))
-    options = {"table": trtint8.CalibrationTable({"x": 1.0}), "rounding": mixed(64)}
-    files = trtint8.write_quantized(model, output=tmp_path / "q.onnx", **options)
+    model, ranges = one_layer(), {"x": 1.0}
+    files = quantized(tmp_path, mixed(64), model, ranges)
     assert files.rounded.remedies == (ROUNDING, CORRECTION)
-    before, after = (
-        trtint8.validate(one, mixed(40, seed=9), reference=model, metrics=["sqnr"], progress=False)
-        for one in (trtint8.quantize(model, options["table"]), files.model)
-    )
-    assert after.outputs[0].sqnr_db > before.outputs[0].sqnr_db + 3
+    models = trtint8.quantize(model, table(ranges)), files.model
+    before, after = levels(models, mixed(40, seed=9), model)
+    assert after > before + 3
 
 
 def test_all_samples_judge_where_the_difference_is_not_clear(tmp_path):
@@ -90,7 +91,7 @@ def test_all_samples_judge_where_the_difference_is_not_clear(tmp_path):
 def test_what_was_done_stands_in_the_model_and_its_table_and_reference_stay(tmp_path, recwarn):
     float_file = tmp_path / "net.onnx"
     onnx.save(network(), float_file)
-    files = trtint8.write_quantized(float_file, table(), tmp_path / "q.onnx", rounding=clipped(64))
+    files = quantized(tmp_path, clipped(64), float_file)
     properties = {entry.key: entry.value for entry in onnx.load(files.model).metadata_props}
     assert properties["trtint8.changed_weights"] == ", ".join(files.rounded.remedies)
     assert files.float_model is None
@@ -143,51 +144,37 @@ def test_as_many_samples_are_read_whatever_the_batch_of_the_model(tmp_path, batc
 @pytest.mark.parametrize(("node", "remedies"), [("MatMul", (ROUNDING,)), ("Gemm", (ROUNDING, CORRECTION))])
 def test_only_what_was_done_is_named(tmp_path, node, remedies):
     """A MatMul has no bias to correct."""
-    g = Shaped(quantized=False)
-    model = g.model({"x": ["N", 32]}, g.op(node, ["x", g.weights(32, 8)], "layer"))
-    ranges = trtint8.CalibrationTable({"x": 1.0})
-    files = trtint8.write_quantized(model, ranges, tmp_path / "q.onnx", rounding=mixed(64))
+    files = quantized(tmp_path, mixed(64), one_layer(node), {"x": 1.0})
     assert files.rounded.remedies == remedies
 
 
 def test_a_network_with_nothing_to_change_stays_as_it_is(tmp_path):
-    g = Shaped(quantized=False)
-    shared = g.weights(32, 32)
-    left, right = (g.op("MatMul", ["x", shared], name) for name in ("left", "right"))
-    model = g.model({"x": ["N", 32]}, g.op("Mul", [left, right], "product"))
-    ranges = trtint8.CalibrationTable({"x": 1.0})
-    files = trtint8.write_quantized(model, ranges, tmp_path / "q.onnx", rounding=mixed(64))
+    text = "left = MatMul (x, w) right = MatMul (x, w) y = Mul (left, right) where float[32, 32] w"
+    files = quantized(tmp_path, mixed(64), network(text, "float[] y"), {"x": 1.0})
     assert (files.rounded.remedies, files.rounded.gain_db) == ((), None)
 
 
 def test_samples_for_which_outputs_stay_as_good_change_nothing(tmp_path):
     inside = {"x": np.round(normal(64, 32) * 20).clip(-127, 127).astype(np.float32) / 127}
-    model = network()
-    for one in model.graph.initializer:  # on the grid, so that INT8 costs nothing in the first layer
-        if one.name in model.graph.node[0].input:
-            one.CopyFrom(numpy_helper.from_array(np.eye(32, dtype=np.float32), one.name))
-    del model.graph.node[1:]
-    model.graph.output[0].CopyFrom(
-        onnx.helper.make_tensor_value_info(model.graph.node[0].output[0], 1, ["N", 32])
-    )
-    files = trtint8.write_quantized(
-        model, trtint8.CalibrationTable({"x": 1.0}), tmp_path / "q.onnx", rounding=inside
-    )
+    model = one_layer()
+    (weights,) = model.graph.initializer  # on the grid, so that INT8 costs nothing
+    weights.CopyFrom(numpy_helper.from_array(np.eye(32, 8, dtype=np.float32), "w"))
+    files = quantized(tmp_path, inside, model, {"x": 1.0})
     assert files.rounded.remedies == ()
     assert files.rounded.samples == 12  # a difference of nothing is known at once
 
 
 def test_a_network_that_picks_is_judged_by_what_it_picks_from(tmp_path):
-    files = quantized(tmp_path, clipped(64), network(picks=True))
+    text = LAYERS.replace("where", "best = ArgMax <axis = 1> (second) where")
+    files = quantized(tmp_path, clipped(64), network(text, "int64[N, 1] best"))
     assert CORRECTION in files.rounded.remedies
     assert files.rounded.gain_db > 1
 
 
 def test_samples_with_outputs_that_are_not_finite_change_nothing(tmp_path):
     model = network()
-    huge = numpy_helper.from_array(np.full((32, 8), 3e38, np.float32), model.graph.node[2].input[1])
-    (weights,) = [one for one in model.graph.initializer if one.name == huge.name]
-    weights.CopyFrom(huge)
+    (weights,) = [one for one in model.graph.initializer if one.name == "w"]
+    weights.CopyFrom(numpy_helper.from_array(np.full((32, 8), 3e38, np.float32), "w"))
     files = quantized(tmp_path, clipped(64), model)
     assert files.rounded.remedies == ()
 

@@ -14,6 +14,11 @@ from trtint8.tuning.remedies.rounding import MatrixForm
 EVERYWHERE = 10**6
 
 
+def layer(size, operator, weights, **attributes):
+    g = Shaped(quantized=False)
+    return prepared(g.model({"x": size}, g.op(operator, ["x", g.weights(*weights)], "layer", **attributes)))
+
+
 def form_and_weights(graph_model):
     (node,) = graph_model.graph
     weights = array(graph_model, node.name, 1)
@@ -51,53 +56,49 @@ def convolutions(draw):
     return operator, attributes, shape, [draw(st.integers(1, 3)), channels, *per_axis(6, 8)]
 
 
-@given(convolutions())
-def test_convolutions(case):
-    operator, attributes, shape, size = case
-    g = Shaped(quantized=False)
-    model = g.model({"x": size}, g.op(operator, ["x", g.weights(*shape)], "layer", **attributes))
-    graph_model = prepared(model)
+def assert_same_outputs(graph_model, size, channel=1):
     values = normal(*size)
     (expected,) = run(graph_model, {"x": values})
     got = by_matrices(*form_and_weights(graph_model), values)
-    np.testing.assert_allclose(got, np.moveaxis(expected, 1, -1).reshape(got.shape), rtol=1e-4, atol=1e-5)
+    wanted = np.moveaxis(expected, channel, -1).reshape(got.shape)
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("attributes", [{}, {"transB": 1}, {"transA": 1, "alpha": 0.5}])
-def test_gemm(attributes):
-    g = Shaped(quantized=False)
-    weights = g.weights(4, 3) if "transB" in attributes else g.weights(3, 4)
-    size = [3, 5] if "transA" in attributes else [5, 3]
-    graph_model = prepared(g.model({"x": size}, g.op("Gemm", ["x", weights], "layer", **attributes)))
-    (expected,) = run(graph_model, {"x": normal(*size)})
-    got = by_matrices(*form_and_weights(graph_model), normal(*size))
-    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+@given(convolutions())
+def test_convolutions(case):
+    operator, attributes, shape, size = case
+    assert_same_outputs(layer(size, operator, shape, **attributes), size)
 
 
-def test_matmul_of_sequences():
-    g = Shaped(quantized=False)
-    graph_model = prepared(g.model({"x": [2, 5, 3]}, g.op("MatMul", ["x", g.weights(3, 4)], "layer")))
-    (expected,) = run(graph_model, {"x": normal(2, 5, 3)})
-    got = by_matrices(*form_and_weights(graph_model), normal(2, 5, 3))
-    np.testing.assert_allclose(got, expected.reshape(10, 4), rtol=1e-5, atol=1e-6)
+@pytest.mark.parametrize(
+    ("size", "operator", "weights", "attributes"),
+    [
+        ([5, 3], "Gemm", (3, 4), {}),
+        ([5, 3], "Gemm", (4, 3), {"transB": 1}),
+        ([3, 5], "Gemm", (3, 4), {"transA": 1, "alpha": 0.5}),
+        ([2, 5, 3], "MatMul", (3, 4), {}),
+    ],
+)
+def test_products_of_matrices(size, operator, weights, attributes):
+    assert_same_outputs(layer(size, operator, weights, **attributes), size, -1)
 
 
 def test_what_is_no_product_of_two_matrices():
-    g = Shaped(quantized=False)
-    many = prepared(g.model({"x": [2, 5, 3]}, g.op("MatMul", ["x", g.weights(2, 3, 4)], "layer")))
+    many = layer([2, 5, 3], "MatMul", (2, 3, 4))
     assert form_and_weights(many)[0] is None
     for attributes in ({"auto_pad": "SAME_UPPER"}, {"output_shape": [8, 8]}):
-        g = Shaped(quantized=False)
-        up = g.op("ConvTranspose", ["x", g.weights(2, 2, 2, 2)], "layer", strides=[2, 2], **attributes)
-        assert form_and_weights(prepared(g.model({"x": [1, 2, 4, 4]}, up)))[0] is None
+        up = layer([1, 2, 4, 4], "ConvTranspose", (2, 2, 2, 2), strides=[2, 2], **attributes)
+        assert form_and_weights(up)[0] is None
 
 
 def places_of(size, places, seed=(0,), first=0):
     """Which places of a 1x1 convolution of running numbers are chosen."""
-    g = Shaped(quantized=False)
-    model = prepared(g.model({"x": size}, g.op("Conv", ["x", g.weights(1, 1, 1, 1)], "layer")))
     numbers = np.arange(math.prod(size), dtype=np.float32).reshape(size)
-    return form_and_weights(model)[0].rows(numbers, places, seed, first).reshape(size[0], -1)
+    return (
+        form_and_weights(layer(size, "Conv", (1, 1, 1, 1)))[0]
+        .rows(numbers, places, seed, first)
+        .reshape(size[0], -1)
+    )
 
 
 def test_places_are_chosen_at_random_without_repetition():

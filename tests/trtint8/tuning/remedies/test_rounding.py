@@ -9,23 +9,29 @@ from onnx import helper
 
 from calibrators.errors import CalibrationDataError
 from calibrators.host.session import open_session
-from tests.trtint8.onnx_models import Shaped
-from tests.trtint8.tuning.networks import OPERATORS, array, every_operator, normal, picking, prepared
+from tests.trtint8.simulation.opened import opened
+from tests.trtint8.tuning.networks import (
+    OPERATORS,
+    array,
+    differences,
+    every_operator,
+    normal,
+    picking,
+    prepared,
+)
 from trtint8.models.serialization import to_proto
 from trtint8.quantization.config import TensorQuantConfig, quantize
 from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import insert_qdq, weight_scale
 from trtint8.simulation.networks import Form, Quantizer
-from trtint8.simulation.segments import cut
 from trtint8.tuning.remedies import rounding
 from trtint8.tuning.remedies.rounding import RoundingGrid, adapt_rounding, descend
 
 
 def column(*weights):
     """A MatMul with one output."""
-    g = Shaped(quantized=False)
-    constant = g.constant(np.float32(weights).reshape(-1, 1))
-    return prepared(g.model({"x": ["N", len(weights)]}, g.op("MatMul", ["x", constant], "layer")))
+    text = f"layer = MatMul (x, w) where float[{len(weights)}, 1] w = {{{', '.join(map(str, weights))}}}"
+    return opened(f"float[N, {len(weights)}] x", text, "float[] layer").model
 
 
 def adapted(model, feeds, **options):
@@ -116,8 +122,7 @@ def test_few_samples_do_not_mislead(monkeypatch):
         noise = 0.5 * random.standard_normal((count, 200))
         return np.maximum(random.standard_normal((count, 20)) @ mixed + noise, 0).astype(np.float32)
 
-    g = Shaped(quantized=False)
-    model = prepared(g.model({"x": ["N", 200]}, g.op("MatMul", ["x", g.weights(200, 64)], "layer")))
+    model = opened("float[N, 200] x", "layer = MatMul (x, w) where float[200, 64] w", "float[] layer").model
     few, others = samples(40), samples(5000)
     weights = array(model, "layer", 1)
 
@@ -142,50 +147,36 @@ def network():
     return model, adapted(model, FEEDS)
 
 
-def errors_of_layers(model, other, form):
-    """The mean squared error of each layer, at a place, with float inputs."""
-    placement = place(model)
-    network, changed = (cut(one, Quantizer(placement, {})) for one in (model, other))
-    segments = {segment.layer.name: segment for segment in changed.segments if segment.layer}
-    sums, places = dict.fromkeys(OPERATORS, 0.0), dict.fromkeys(OPERATORS, 0)
-    for feed in FEEDS:
-        for segment, layer, tensors in network.float_layers(feed):
-            exact = segment.run_layer(Form.FLOAT, tensors).astype(np.float64)
-            sums[layer.name] += ((segments[layer.name].run_layer(form, tensors) - exact) ** 2).sum()
-            places[layer.name] += exact.size // exact.shape[1]
-    return {name: sums[name] / places[name] for name in OPERATORS}
-
-
-def test_the_error_of_the_output_becomes_less(monkeypatch):
+@pytest.fixture
+def everywhere(monkeypatch):
+    """A model, and the same adapted to all places of its samples."""
     monkeypatch.setattr(rounding, "_PLACES", 10**6)
     model = prepared(every_operator())
-    found = adapted(model, FEEDS)
+    return model, adapted(model, FEEDS)
+
+
+def test_the_error_of_the_output_becomes_less(everywhere):
+    model, found = everywhere
     assert tuple(found.shifts) == OPERATORS
-    before = errors_of_layers(model, model, Form.WEIGHTS)
-    after = errors_of_layers(model, found.model, Form.FLOAT)
-    again = errors_of_layers(model, found.model, Form.WEIGHTS)
+    before, after, again = (
+        differences(model, other, Quantizer(place(model), {}), FEEDS, Form.FLOAT, form)
+        for other, form in (
+            (model, Form.WEIGHTS),
+            (found.model, Form.FLOAT),
+            (found.model, Form.WEIGHTS),
+        )
+    )
     for name in OPERATORS:
-        assert after[name] == pytest.approx(again[name], rel=1e-2)
-        assert after[name] < before[name], name
+        before_it, after_it, again_it = (np.square(errors[name]).sum() for errors in (before, after, again))
+        assert after_it == pytest.approx(again_it, rel=1e-2)
+        assert after_it < before_it, name
 
 
-def test_the_shift_is_that_of_the_mean_output(monkeypatch):
-    monkeypatch.setattr(rounding, "_PLACES", 10**6)
-    model = prepared(every_operator())
-    found = adapted(model, FEEDS)
-    network, changed = (cut(one, Quantizer(place(model), {})) for one in (model, found.model))
-    segments = {segment.layer.name: segment for segment in changed.segments if segment.layer}
-    sums, places = dict.fromkeys(OPERATORS, 0.0), dict.fromkeys(OPERATORS, 0)
-    for feed in FEEDS:
-        for segment, layer, tensors in network.float_layers(feed):
-            nearest = segment.run_layer(Form.WEIGHTS, tensors)
-            shift = segments[layer.name].run_layer(Form.FLOAT, tensors) - nearest
-            channel = nearest.ndim - 1 if layer.name == "matmul" else 1
-            shift = np.moveaxis(shift, channel, -1).reshape(-1, shift.shape[channel])
-            sums[layer.name] = sums[layer.name] + shift.sum(axis=0)
-            places[layer.name] += len(shift)
+def test_the_shift_is_that_of_the_mean_output(everywhere):
+    model, found = everywhere
+    shifts = differences(model, found.model, Quantizer(place(model), {}), FEEDS, Form.WEIGHTS, Form.FLOAT)
     for name in OPERATORS:
-        np.testing.assert_allclose(found.shifts[name], sums[name] / places[name], rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(found.shifts[name], shifts[name].mean(axis=0), rtol=1e-3, atol=1e-5)
 
 
 def test_quantizing_gives_the_chosen_whole_numbers(network):
@@ -219,11 +210,15 @@ def test_the_qdq_model_computes_with_these_weights(network):
         np.testing.assert_allclose(value, expected, rtol=3e-7)
 
 
+def assert_same_weights(one, other):
+    for name in OPERATORS:
+        np.testing.assert_array_equal(array(one.model, name, 1), array(other.model, name, 1))
+
+
 def test_adapting_twice_changes_nothing(network):
     _, found = network
     again = adapted(found.model, FEEDS)
-    for name in OPERATORS:
-        np.testing.assert_array_equal(array(again.model, name, 1), array(found.model, name, 1))
+    assert_same_weights(again, found)
 
 
 def test_deterministic_and_independent_of_batches(network):
@@ -231,8 +226,7 @@ def test_deterministic_and_independent_of_batches(network):
     values = np.concatenate([feed["x"] for feed in FEEDS])
     for feeds in (FEEDS, [{"x": values}], [{"x": row[None]} for row in values]):
         again = adapted(model, feeds)
-        for name in OPERATORS:
-            np.testing.assert_array_equal(array(again.model, name, 1), array(found.model, name, 1))
+        assert_same_weights(again, found)
         np.testing.assert_allclose(again.shifts["plain"], found.shifts["plain"], rtol=1e-4, atol=1e-6)
 
 
@@ -261,18 +255,17 @@ def test_products_are_divided_without_a_change_of_what_is_flipped(monkeypatch, n
     model, found = network
     monkeypatch.setattr(rounding, "_LARGEST_PRODUCT", 1)
     again = adapted(model, FEEDS)
-    for name in OPERATORS:
-        np.testing.assert_array_equal(array(again.model, name, 1), array(found.model, name, 1))
+    assert_same_weights(again, found)
 
 
 def test_what_is_left_alone():
     """Weights that two nodes share, a product of activations, and layers that stay in float."""
-    g = Shaped(quantized=False)
-    shared = g.weights(4, 4)
-    left, right = (g.op("MatMul", ["x", shared], name) for name in ("left", "right"))
-    scores = g.op("MatMul", [left, right], "scores")
-    last = g.op("MatMul", [g.op("MatMul", [scores, g.weights(4, 4)], "kept"), g.weights(4, 4)], "last")
-    model = prepared(g.model({"x": ["N", 4, 4]}, last))
+    text = (
+        "left = MatMul (x, shared) right = MatMul (x, shared) scores = MatMul (left, right) "
+        "kept = MatMul (scores, v) last = MatMul (kept, w) where float[4, 4] shared, float[4, 4] v, float[4, "
+        "4] w"
+    )
+    model = opened("float[N, 4, 4] x", text, "float[] last").model
     found = adapt_rounding(model, place(model, ["kept"]), [{"x": normal(6, 4, 4)}])
     assert set(found.shifts) == {"last"}
     for name in ("left", "kept"):
