@@ -22,7 +22,6 @@ from calibrators.histograms.histogram import Histogram
 from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.flavor import Flavor
 from tests.trtint8.builder.networks import Noting, NotingConfig, add_residual, implicit_module, new_network
-from tests.trtint8.engines import build_rtx
 from tests.trtint8.onnx_models import Graph, constants_of, normal
 from trtint8.auditing.audit import Estimator
 from trtint8.data import DEMO_MODEL
