@@ -206,7 +206,7 @@ def test_files_of_a_limited_size(tmp_path, monkeypatch):
             records.read(place)
         with (
             pytest.raises(TableError, match=f"^cannot read the table: .*{named}"),
-            records.reading("the table", TableError, "; make one"),
+            records.reading("the table", TableError, "make one"),
         ):
             records.read(place)
 
