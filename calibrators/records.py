@@ -257,10 +257,10 @@ def parse(data: bytes) -> object:
     return document
 
 
-def is_line(value: object) -> bool:
-    """True if a value has the form of :data:`Line`."""
+def fits(value: object, kind: Any) -> bool:
+    """True if a value has a form, such as :data:`Line`."""
     try:
-        msgspec.convert(value, Line)
+        msgspec.convert(value, kind)
     except msgspec.ValidationError:
         return False
     return True
