@@ -437,7 +437,7 @@ def _both_ends(
 
 
 def _is_count(number: object) -> bool:
-    return isinstance(number, (int, np.integer)) and not isinstance(number, bool) and number >= 0
+    return isinstance(number, (int, np.integer)) and not isinstance(number, bool) and bool(number >= 0)
 
 
 def _widened(counts: Counts, width: float, new_width: float) -> Counts:
