@@ -94,13 +94,13 @@ class RecordError(ValueError):
 
 
 @contextlib.contextmanager
-def reading(what: str, error_type: type[TrtInt8Error], advice: str = "") -> Iterator[None]:
+def reading(what: str, error_type: type[TrtInt8Error], advice: str = "give another file") -> Iterator[None]:
     """Says in one sentence for the user that a file cannot be read.
 
     Args:
         what: What is read.
         error_type: The error that is raised.
-        advice: What to do about the content, behind a semicolon.
+        advice: What to do about the content.
 
     Raises:
         TrtInt8Error: An OSError or a :class:`RecordError` was raised.
@@ -108,11 +108,11 @@ def reading(what: str, error_type: type[TrtInt8Error], advice: str = "") -> Iter
     try:
         yield
     except OSError as error:
-        ways = {IsADirectoryError: "; give a file", FileNotFoundError: "; check the path"}
-        reason = error.strerror or error
-        raise error_type(f"cannot read {what}: {reason}{ways.get(type(error), '')}") from error
+        ways = {IsADirectoryError: "give a file", FileNotFoundError: "check the path"}
+        way = ways.get(type(error), "make it readable, or give another file")
+        raise error_type(f"cannot read {what}: {error.strerror or error}; {way}") from error
     except RecordError as error:
-        raise error_type(f"cannot read {what}: {error}{advice}") from error
+        raise error_type(f"cannot read {what}: {error}; {advice}") from error
 
 
 def raise_if_unreadable(error: TrtInt8Error) -> None:
@@ -257,10 +257,10 @@ def parse(data: bytes) -> object:
     return document
 
 
-def is_line(value: object) -> bool:
-    """True if a value has the form of :data:`Line`."""
+def fits(value: object, kind: Any) -> bool:
+    """True if a value has a form, such as :data:`Line`."""
     try:
-        msgspec.convert(value, Line)
+        msgspec.convert(value, kind)
     except msgspec.ValidationError:
         return False
     return True

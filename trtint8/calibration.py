@@ -106,8 +106,7 @@ class CheckpointOptions:
             raise CalibrationDataError(
                 f"{Argument('checkpoint_seconds')} is {self.seconds!r}; give 0 or more"
             )
-        if self.resume:
-            check_resume(self.resume, self.path)
+        check_resume(self.resume, self.path)
 
 
 def model_inputs(model: AnyModel, *, example_inputs: object = None) -> tuple[InputSpec, ...]:

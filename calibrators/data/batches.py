@@ -33,7 +33,7 @@ from calibrators.data.feeds import (
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DEFAULT_BATCH_SIZE, CalibratedInputs, DataOptions
 from calibrators.data.samples import NamesOfPart, numbered
-from calibrators.errors import Argument, CalibrationDataError, counted
+from calibrators.errors import Argument, CalibrationDataError, counted, enumerated
 
 _Batch = TypeVar("_Batch")
 _Piece = TypeVar("_Piece")
@@ -156,7 +156,7 @@ class IndexedSource(Source):
         """Whether a sample cannot be read."""
         return False
 
-    def taken(self, order: Indices, **changed: Any) -> IndexedSource | _Taken:
+    def taken(self, order: Indices, **changed: Any) -> Source:
         """Takes some of the samples.
 
         Args:
@@ -164,10 +164,10 @@ class IndexedSource(Source):
             changed: What is known otherwise of the samples that are taken.
         """
         labels = None if self.labels is None else self.labels[order]
-        known = {**facts(self), "count": len(order), "labels": labels, **changed}
+        changed = {"count": len(order), "labels": labels, **changed}
         if len(order) == self.count and np.array_equal(order, np.arange(len(order))):
-            return replace(self, **known)
-        return _Taken(self, order, **{**known, "name_of": partial(_named, self.name_of, order)})
+            return replace(self, **changed)
+        return _Taken.of(self, order, name_of=partial(_named, self.name_of, order), **changed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,23 +225,32 @@ class AtPath(IndexedSource):
 
 
 @dataclass(frozen=True, eq=False)
-class Feeds(Source):
-    """Feed dicts that are prepared already.
+class _Started(Source):
+    """Batches that are put together already.
 
     Attributes:
         start: Begins a pass over them.
-        labelled: Whether labels may stand in them, under the key ``labels``.
     """
 
-    start: Callable[[], Iterator[FeedDict]] = field(repr=False)
-    labelled: bool = False
+    start: Callable[[], Iterator[Any]] = field(repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "start": None}
 
-    def batches(self, size: int | None) -> Iterator[FeedDict]:  # noqa: ARG002  # they are put together already
-        """Begins a pass over the feed dicts as they are."""
+    def batches(self, size: int | None) -> Iterator[Any]:  # noqa: ARG002  # they have their size already
+        """Begins a pass over the batches as they are."""
         return self.start()
+
+
+@dataclass(frozen=True, eq=False)
+class Feeds(_Started):
+    """Feed dicts that are prepared already.
+
+    Attributes:
+        labelled: Whether labels may stand in them, under the key ``labels``.
+    """
+
+    labelled: bool = False
 
     def samples(self, batch: FeedDict) -> int:
         """How many samples a feed dict has; 1 where its arrays do not share axis 0."""
@@ -267,6 +276,17 @@ class Around(Source):
     """
 
     source: Source
+
+    @classmethod
+    def of(cls, source: Source, *more: Any, **changed: Any) -> Around:
+        """Puts one around a source.
+
+        Args:
+            source: The source.
+            more: The other values of the class, in order.
+            changed: What is known otherwise of the samples.
+        """
+        return cls(source, *more, **{**facts(source), **changed})
 
     def batches(self, size: int | None) -> Iterator[Any]:
         """Begins a pass over the samples."""
@@ -312,22 +332,8 @@ def _named(name_of: NameOf, order: Indices, sample: int) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class _Begun(Around):
-    """A source of which passes begin otherwise, such as one that goes on with a pass.
-
-    Attributes:
-        source: Reads the batches.
-        start: Begins a pass over batches that are not read yet.
-    """
-
-    start: Callable[[], Iterator[Any]] = field(repr=False)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "start": None}
-
-    def batches(self, size: int | None) -> Iterator[Any]:  # noqa: ARG002  # they have their size already
-        """Begins a pass."""
-        return self.start()
+class _Begun(_Started, Around):
+    """A source of which passes begin otherwise, such as one that goes on with a pass."""
 
 
 class _Whole(Around):
@@ -566,7 +572,7 @@ class Batches:
             source: The source of the data that the shard was cut from.
         """
         known = {"count": shard.samples, "labels": shard.labels, "name_of": shard.name_of}
-        return cls(_Begun(source, lambda: iter(shard.batches), **{**facts(source), **known}))
+        return cls(_Begun.of(source, lambda: iter(shard.batches), **known))
 
     def begun(self, samples: int = 1) -> tuple[Shard | None, Batches]:
         """Takes the first batches of a pass out, to look at them before the pass is continued.
@@ -590,12 +596,12 @@ class Batches:
             start: Begins a pass over batches that are not read yet.
             changed: What is known otherwise of the samples of such a pass: see :class:`Source`.
         """
-        return replace(self, source=_Begun(self.source, start, **{**facts(self.source), **changed}))
+        return replace(self, source=_Begun.of(self.source, start, **changed))
 
     def whole(self) -> Batches:
         """Returns the same data with each batch as one sample, whatever lies along axis 0 of its arrays."""
-        known = {**facts(self.source), "count": self.num_batches, "labels": None, "name_of": numbered}
-        return Batches(_Whole(self.passing(self.start).source, **known), 1)
+        known = {"count": self.num_batches, "labels": None, "name_of": numbered}
+        return Batches(_Whole.of(self.passing(self.start).source, **known), 1)
 
     def read_ahead(self, nbytes: int) -> tuple[list[LabelledFeed], Batches]:
         """Reads the first batches of a pass before the pass is continued.
@@ -613,8 +619,7 @@ class Batches:
             return sum(array.nbytes for array in batch.feed.values())
 
         first, rest = _begun(self.labelled(), size, nbytes)
-        read = _ReadAlready(self.source, lambda: chain(first, rest), **facts(self.source))
-        return first, replace(self, source=read)
+        return first, replace(self, source=_ReadAlready.of(self.source, lambda: chain(first, rest)))
 
 
 def warn_left_out(count: int, fixed_batch: int) -> None:
@@ -659,10 +664,9 @@ def bad_samples(source: IndexedSource, options: DataOptions, classes: Ints | Non
         )
     if names:
         verb = "is" if len(names) == 1 else "are"
-        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         warn_user(
             f"{counted(len(names), 'file')} of the data cannot be read and {verb} skipped: "
-            f"{', '.join(names[:_MOST_NAMED])}{more}"
+            f"{enumerated(names, _MOST_NAMED)}"
         )
     return bad
 
@@ -711,21 +715,17 @@ def _chosen(count: int, options: DataOptions, classes: Ints | None, bad: Collect
 
 
 def first_samples(limit: int, classes: Ints | None) -> Indices:
-    """The samples that a limit takes.
+    """The samples that a limit takes: the first sample of each class, then the second of each, and so on.
+
+    Where the limit is not enough for one more sample of each, the classes that have one more are evenly
+    spaced among them all.
 
     Args:
         limit: How many; at most as many as there are.
         classes: The class of each sample where samples lie sorted by class.
     """
-    return np.arange(limit) if classes is None else _in_turn(classes, limit)
-
-
-def _in_turn(classes: Ints, limit: int) -> Indices:
-    """The first sample of each class, then the second of each, and so on, up to a limit.
-
-    Where the limit is not enough for one more sample of each, the classes that have one more are evenly
-    spaced among them all.
-    """
+    if classes is None:
+        return np.arange(limit)
     _, first, sizes = np.unique(classes, return_index=True, return_counts=True)
     rounds = np.arange(len(classes)) - np.repeat(first, sizes)
     order = np.lexsort((classes, rounds))
@@ -826,7 +826,7 @@ def observed(batches: Batches, seen: Observer) -> Batches:
         batches: The samples.
         seen: Is shown each batch.
     """
-    return replace(batches, source=_Observed(batches.source, seen, **facts(batches.source)))
+    return replace(batches, source=_Observed.of(batches.source, seen))
 
 
 #: How many times as large as all calibration samples an input's values may be before that is doubtful.

@@ -540,11 +540,10 @@ def one_sample(arrays: FeedDict, axes: Mapping[str, int], index: int) -> FeedDic
         axes: Input name to batch axis.
         index: Which sample.
     """
-    return {name: _part(array, axes.get(name, 0), index) for name, array in arrays.items()}
-
-
-def _part(array: Array, axis: int, index: int) -> Array:
-    return np.take(array, [index], axis) if array.ndim else array
+    return {
+        name: np.take(array, [index], axes.get(name, 0)) if array.ndim else array
+        for name, array in arrays.items()
+    }
 
 
 #: The keys that hold labels in dicts by name: the second is that of datasets before a collator renames it.

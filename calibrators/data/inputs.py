@@ -147,10 +147,7 @@ class BatchBudget:
     @property
     def needs_sample(self) -> bool:
         """Whether the size depends on sizes that the model leaves open."""
-        return any(
-            spec.shape is None or not all(isinstance(size, int) for size in spec.shape[1:])
-            for spec in self.inputs
-        )
+        return any(spec.shape is None or spec.has_open_sizes for spec in self.inputs)
 
     def size(self, sample: Mapping[str, Array]) -> int:
         """Samples per batch.

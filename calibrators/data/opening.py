@@ -233,15 +233,9 @@ def _own_labels(source: IndexedSource, options: DataOptions, order: Indices) -> 
 
 
 def _check_untouched(options: DataOptions) -> None:
-    is_given = {
-        "batch_size": options.batch_size is not None,
-        "limit": options.limit is not None,
-        "shuffle": options.shuffle,
-        "preprocessing": options.preprocessing is not None,
-        "labels": options.labels is not None,
-        "skip_bad": options.skip_bad,
-    }
-    if given := [f"{Argument(name)}" for name, value in is_given.items() if value]:
+    names = ("batch_size", "limit", "shuffle", "preprocessing", "labels", "skip_bad")
+    values = vars(options)
+    if given := [f"{Argument(name)}" for name in names if values[name] is not getattr(DataOptions, name)]:
         raise CalibrationDataError(
             f"the data is opened already, so {', '.join(given)} would have no effect; "
             "give it where the data is opened"

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -360,14 +360,18 @@ class Preflight:
             if watched and feed[spec.name].ndim and feed[spec.name].size:
                 self._observe_values(spec.name, feed[spec.name], rows or 1)
             if spec.has_open_sizes:
-                sizes = SampleSizes.of(feed[spec.name].shape)
-                self.sizes[spec.name] = sizes.merge(self.sizes.get(spec.name, sizes))
+                _add(self.sizes, spec.name, SampleSizes.of(feed[spec.name].shape))
         self.samples += 1 if rows is None else rows
 
     def _observe_values(self, name: str, array: Array, samples: int) -> None:
         by_sample = array.reshape(samples, -1)
         low, high = by_sample.min(axis=1).astype(np.float64), by_sample.max(axis=1).astype(np.float64)
-        self._ranges[name] = _range_of(array, float(low.min()), float(high.max()), self._ranges.get(name))
+        pixels = low.min() >= 0 and high.max() <= 255
+        if name in self._ranges:
+            pixels = pixels and self._ranges[name].pixels
+        # The costly comparison comes last: normalized data fails it once and is never compared again.
+        pixels = bool(pixels and np.array_equal(array, np.rint(array)))
+        _add(self._ranges, name, _Range(float(low.min()), float(high.max()), pixels))
         peaks = SamplePeaks.of(np.maximum(-low, high), self.samples)
         self._peaks[name] = self._peaks.get(name, _NO_PEAKS).merge(peaks)
 
@@ -379,15 +383,11 @@ class Preflight:
         """
         merged = Preflight(self._inputs)
         merged.samples = self.samples + other.samples
-        merged.sizes = dict(self.sizes)
-        for name, sizes in other.sizes.items():
-            merged.sizes[name] = sizes.merge(self.sizes.get(name, sizes))
-        merged._ranges = dict(self._ranges)
-        for name, found in other._ranges.items():
-            mine = self._ranges.get(name, found)
-            merged._ranges[name] = _Range(
-                min(mine.low, found.low), max(mine.high, found.high), mine.pixels and found.pixels
-            )
+        for part in (self, other):
+            for name, sizes in part.sizes.items():
+                _add(merged.sizes, name, sizes)
+            for name, found in part._ranges.items():
+                _add(merged._ranges, name, found)
         for name in self._peaks | other._peaks:
             peaks, later = (one._peaks.get(name, _NO_PEAKS) for one in (self, other))
             merged._peaks[name] = peaks.merge(later, self.samples)
@@ -444,13 +444,17 @@ class _Range:
     high: float
     pixels: bool
 
+    def merge(self, other: _Range) -> _Range:
+        """The extent of the values of both."""
+        return _Range(min(self.low, other.low), max(self.high, other.high), self.pixels and other.pixels)
 
-def _range_of(array: Array, low: float, high: float, before: _Range | None) -> _Range:
-    pixels = low >= 0 and high <= 255
-    if before is not None:
-        low, high, pixels = min(low, before.low), max(high, before.high), pixels and before.pixels
-    # The costly comparison comes last: normalized data fails it once and is never compared again.
-    return _Range(low, high, pixels and bool(np.array_equal(array, np.rint(array))))
+
+_Seen = TypeVar("_Seen", SampleSizes, _Range)
+
+
+def _add(seen: dict[str, _Seen], name: str, more: _Seen) -> None:
+    """Adds what was seen of an input."""
+    seen[name] = seen[name].merge(more) if name in seen else more
 
 
 def _check_shape(array: Array, spec: InputSpec) -> None:

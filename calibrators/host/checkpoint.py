@@ -64,16 +64,6 @@ class _File:
     progress: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class _Content:
-    """What is written of a :class:`_File`, whose format stands before it."""
-
-    version: int
-    kind: str
-    identity: Mapping[str, object]
-    progress: Any
-
-
 def check_place(path: FilePath) -> Path:
     """Fails now, rather than after minutes of work, where a checkpoint cannot be written.
 
@@ -178,8 +168,8 @@ class Checkpoint(Generic[Progress]):
         Warns:
             UserWarning: It would be too large.
         """
-        content = _Content(_VERSION, self.kind.name, self.identity, self.kind.pack(progress))
-        written = records.render(content, _FORMAT)
+        packed_progress = self.kind.pack(progress)
+        written = records.render(_File(_FORMAT, _VERSION, self.kind.name, self.identity, packed_progress))
         sealed = written + _CHECKSUM + _digest(written)
         if not records.is_readable(sealed):
             warn_user(

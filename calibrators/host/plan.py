@@ -13,7 +13,7 @@ from pathlib import Path
 import onnx
 
 from calibrators.data.feeds import Float32s
-from calibrators.host.weights import LightModel
+from calibrators.host.weights import LightModel, names_read
 from calibrators.operators import operator_of
 
 #: The most bytes of observed activations per sample that are kept at once. A network that has more is run
@@ -131,16 +131,6 @@ def _bytes_per_sample(info: onnx.ValueInfoProto | None) -> int:
         return 0
     dims = info.type.tensor_type.shape.dim[1:]
     return _BYTES_PER_ELEMENT * math.prod(max(int(dim.dim_value), 1) for dim in dims)
-
-
-def names_read(node: onnx.NodeProto) -> Iterator[str]:
-    """The names that a node and the graphs in it read; some may be of those graphs themselves."""
-    yield from node.input
-    for attribute in node.attribute:
-        for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-            yield from (output.name for output in graph.output)
-            for inner in graph.node:
-                yield from names_read(inner)
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ class LightModel:
         for node in graph.node:
             unused.difference_update(node.input)
         # Few models have any left, and only of these all attributes are looked at.
-        if not unused or not (unused := unused - set(_names_read(graph))):
+        if not unused or not (unused := unused.difference(*map(names_read, graph.node))):
             return self
         message = onnx.ModelProto()
         message.CopyFrom(self.message)
@@ -141,14 +141,14 @@ class _Stored:
         return self._stream.read(1)[0]
 
 
-def _names_read(graph: onnx.GraphProto) -> Iterator[str]:
-    """The names of what a graph gives out and of what its nodes and the graphs inside them read."""
-    yield from (value.name for value in graph.output)
-    for node in graph.node:
-        yield from node.input
-        for attribute in node.attribute:
-            for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-                yield from _names_read(inner)
+def names_read(node: onnx.NodeProto) -> Iterator[str]:
+    """The names that a node and the graphs in it read; some may be of those graphs themselves."""
+    yield from node.input
+    for attribute in node.attribute:
+        for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+            yield from (output.name for output in graph.output)
+            for inner in graph.node:
+                yield from names_read(inner)
 
 
 def _declared(tensor: memoryview, weights: dict[str, Float32s]) -> bytes | memoryview:

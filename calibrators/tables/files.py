@@ -63,7 +63,7 @@ def read_table(path: FilePath) -> TableRecord:
             what is given is no path.
     """
     check_path("the table", path, TableError)
-    with records.reading(f"the table '{path}'", TableError, "; give a calibration table"):
+    with records.reading(f"the table '{path}'", TableError, "give a calibration table"):
         data = records.read_bytes(path)
     source = os.fspath(path)
     refuse_engine(data, path)

@@ -10,6 +10,7 @@ import fnmatch
 import hashlib
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,24 +18,18 @@ from typing import Any
 
 import numpy as np
 
-from calibrators.checks import FilePath, check_mapping, located, several
+from calibrators import records
+from calibrators.checks import FilePath, check_mapping, is_number, located, several, warn_user
 from calibrators.data.inputs import CalibratedInputs
 from calibrators.data.samples import SampleSizes
 from calibrators.display.cards import Cell, card_of, html_table, sparkline
 from calibrators.display.picture import Picture, data_frame, plot_histogram
-from calibrators.errors import TableError, counted, enumerated, such_as, titled
+from calibrators.errors import Argument, TableError, advice, counted, enumerated, such_as, titled
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.rules import RangeLoss, excessive_losses
 from calibrators.histograms.thresholds import METHODS
-from calibrators.records import Result, as_json
+from calibrators.records import Line, Result, Text, as_json
 from calibrators.tables import files
-from calibrators.tables.checks import (
-    check_lines,
-    check_model,
-    check_names,
-    check_ranges,
-    check_ranges_by_hand,
-)
 from calibrators.tables.choice import QMAX, RangeChoice, scale_of
 from calibrators.tables.formats.json import TableRecord, decode_histograms
 from calibrators.tables.formats.tensorrt_cache import TensorrtCache
@@ -78,7 +73,13 @@ class Provenance:
 
     def __post_init__(self) -> None:
         fingerprints = (one for one in (self.model, self.data, self.cut_from) if one is not None)
-        check_lines((*fingerprints, *self.versions, *self.versions.values()))
+        for text in (*fingerprints, *self.versions, *self.versions.values()):
+            if not records.fits(text, Line):
+                raise TableError(
+                    f"the provenance of a table holds {text!r:.80}, which is no text of one line and at most "
+                    "200 characters; give the fingerprint of the model or of the samples, or a tool and its "
+                    "version"
+                )
 
 
 #: The fields that a file has beside the ranges.
@@ -144,17 +145,19 @@ class CalibrationTable(Result):
 
     def _cells(self, name: str) -> list[Cell]:
         """What a notebook shows of a tensor, with a small histogram where there is one."""
-        amax, histogram = self.amax[name], self.histograms.get(name)
-        module = self.provenance.modules.get(name, "")
-        cells: list[Cell] = [titled(name, module), f"{amax:.6g}", f"{amax / QMAX:.6g}", self.method_of(name)]
-        if histogram:
-            clipped = f"{100 * histogram.above(amax) / histogram.total:.3f} %" if histogram.total else ""
-            return [*cells, f"{histogram.amax:.6g}", clipped, sparkline(histogram, amax)]
-        return cells + [""] * 3 if self.histograms else cells
+        title, amax, scale, largest, _, clipped, method = texts_of(self, name)
+        histogram = self.histograms.get(name)
+        drawn = sparkline(histogram, self.amax[name]) if histogram else ""
+        return [title, amax, scale, method, *([largest, clipped, drawn] if self.histograms else [])]
 
     def __post_init__(self) -> None:
-        check_names((*self.amax, self.method))
-        check_ranges(self.amax)
+        for name in (*self.amax, self.method):
+            if not (isinstance(name, str) and records.fits(str(name), Text)):
+                raise TableError(f"the name {name!r:.80} is no text, or has a lone surrogate; name tensors")
+        _refuse(
+            {name: value for name, value in self.amax.items() if not _is_range(value)},
+            "a range must be a number that is not negative, and no larger than a float32 holds",
+        )
         # Files and fingerprints are made of Python's numbers.
         object.__setattr__(self, "amax", {name: float(value) for name, value in self.amax.items()})
 
@@ -313,7 +316,14 @@ class CalibrationTable(Result):
             TableError: A value is not a positive float32, or ``ranges`` is not a dict.
         """
         check_mapping("what is set by hand", ranges, "from tensor name to range", TableError)
-        check_ranges_by_hand(ranges)
+        _refuse(
+            {
+                name: value
+                for name, value in ranges.items()
+                if not (_is_range(value) and np.float32(float(value) / QMAX) > 0)
+            },
+            "a range set by hand must be a positive number, neither too small nor too large for a float32",
+        )
         amax = {**self.amax, **ranges}
         return dataclasses.replace(self, amax=amax, overridden=self.overridden | set(ranges))
 
@@ -439,7 +449,7 @@ class CalibrationTable(Result):
         """
         columns = ("tensor", "amax", "scale", "method", "largest", "zeros", "clipped")
         rows = [
-            (name, amax, amax / QMAX, self.method_of(name), *_observed(self.histograms.get(name), amax))
+            (name, amax, amax / QMAX, self.method_of(name), *observed(self, name))
             for name, amax in self.amax.items()
         ]
         return data_frame({column: [row[place] for row in rows] for place, column in enumerate(columns)})
@@ -556,9 +566,60 @@ class CalibrationTable(Result):
         Warns:
             UserWarning: The table does not say which model it was made for, and has names of other tensors.
         """
-        imported = [name for name in self.amax if name not in self.overridden]
-        made_for = self.provenance.model, self.provenance.cut_from
-        check_model(self.amax, imported, made_for, fingerprint, tensors, known)
+        missing = [name for name in tensors if name not in self.amax]
+        shown = enumerated(f"'{name}'" for name in missing)
+        model, cut_from = self.provenance.model, self.provenance.cut_from
+        made_for_other = model is not None and fingerprint not in (model, cut_from)
+        if made_for_other and missing:
+            raise TableError(
+                f"the table was made for another model: it has no range for {shown}; calibrate this one"
+            )
+        of_model = frozenset(known)
+        strange = [name for name in self.amax if of_model and name not in of_model]
+        if made_for_other and strange:
+            raise TableError(
+                f"the table was made for another model: {len(strange)} of its "
+                f"{counted(len(self.amax), 'tensor')} ('{strange[0]}' among them) are not in this one; "
+                "calibrate this one"
+            )
+        if made_for_other:
+            state = (
+                "is stale: the model has the same tensors but its"
+                if of_model
+                else "is stale, or of another model:"
+            )
+            raise TableError(
+                f"the table {state} weights or nodes have changed since it was calibrated "
+                f"(fingerprint {model} then, {fingerprint} now); calibrate again"
+            )
+        if missing:
+            what, instead = "the table", "calibrate this model"
+            if cut_from == fingerprint:
+                what = "the table is of the model up to a cut, and"
+                same = f"cut the model at the same tensors ({Argument('cut_at')})"
+                instead = advice(same, "calibrate the whole model")
+            elif cut_from is not None:
+                same = f"calibrate the model up to the same cut ({Argument('cut_at')})"
+                instead = advice(same, instead)
+            count = counted(len(missing), "tensor")
+            raise TableError(f"{what} has no range for {count}: {shown}; {instead}, or set them by hand")
+        if model is None:
+            self._compare_names([name for name in strange if name not in self.overridden])
+
+    def _compare_names(self, strange: list[str]) -> None:
+        """Warns of tensors that a model lacks, and refuses a table without a single tensor of the model."""
+        if strange and len(strange) == len(self.amax):
+            raise TableError(
+                f"none of the table's {counted(len(strange), 'tensor')} ('{strange[0]}' among them) is in "
+                "the model; give the table of this model, or calibrate it"
+            )
+        imported = len(self.amax.keys() - self.overridden)
+        if strange := [name for name in strange if not _TENSORRTS_OWN.search(name)]:
+            warn_user(
+                f"{len(strange)} of the table's {counted(imported, 'tensor')} ('{strange[0]}' among them) "
+                "are not in the model, and the table does not say which model it was made for; make sure "
+                "that it was this one"
+            )
 
     def _record(self) -> TableRecord:
         """What a file holds of the table beside its histograms."""
@@ -589,16 +650,51 @@ class CalibrationTable(Result):
             )
 
 
+#: The largest range whose scale, of symmetric INT8, is a float32.
+_LARGEST_AMAX = QMAX * float(np.finfo(np.float32).max)
+
+#: Names that TensorRT gives to tensors that a model does not have, such as weights and the product in a Gemm:
+#: "(Unnamed Layer* 26) [Constant]_output" in caches of 8.6, "fc.weight_output" by the parser of later ones.
+_TENSORRTS_OWN = re.compile(r"^\(Unnamed Layer\* |_output$")
+
+
+def _is_range(value: Any) -> bool:
+    if isinstance(value, np.generic):
+        value = value.item()
+    return is_number(value) and 0 <= value <= _LARGEST_AMAX
+
+
+def _refuse(bad: Mapping[str, object], rule: str) -> None:
+    if bad:
+        shown = enumerated(f"'{name}' ({value!r:.80})" for name, value in bad.items())
+        raise TableError(f"{rule}: {shown}")
+
+
 def _threshold(method: str) -> Callable[[Histogram], float]:
     if method not in METHODS:
         raise TableError(f"unknown calibration method '{method}'; use one of {', '.join(METHODS)}")
     return METHODS[method]
 
 
-def _observed(histogram: Histogram | None, amax: float) -> tuple[float | None, float | None, float | None]:
-    """The largest magnitude of a tensor, and the shares of its values that are zero, and beyond its range."""
-    if histogram is None:
-        return None, None, None
+def observed(table: CalibrationTable, name: str) -> tuple[float, float, float]:
+    """Returns a tensor's largest magnitude, and the shares of its values that are zero and that are clipped.
+
+    All are NaN if the table has no histogram of the tensor, and the shares if that has no values.
+    """
+    if (histogram := table.histograms.get(name)) is None:
+        return math.nan, math.nan, math.nan
     total = histogram.total or math.nan
-    zeros, clipped = histogram.zeros / total, histogram.above(amax) / total
-    return histogram.amax, zeros, clipped
+    return histogram.amax, histogram.zeros / total, histogram.above(table.amax[name]) / total
+
+
+def texts_of(table: CalibrationTable, name: str) -> tuple[str, ...]:
+    """Returns what is shown of a tensor: name, range, scale, largest value, zeros, clipped, method."""
+    largest, zeros, clipped = observed(table, name)
+    figures = (f"{largest:.6g}", f"{100 * zeros:.1f} %", f"{100 * clipped:.3f} %")
+    return (
+        titled(name, table.provenance.modules.get(name, "")),
+        f"{table.amax[name]:.6g}",
+        f"{table.scale(name):.6g}",
+        *("" if text.startswith("nan") else text for text in figures),
+        table.method_of(name),
+    )

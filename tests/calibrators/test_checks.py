@@ -27,9 +27,9 @@ from calibrators.checks import (
     without_warnings,
 )
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.errors import Argument, CalibrationDataError, OutputError, TableError, UnsupportedError
+from tests.calibrators.specs import floats
 
 
 @pytest.mark.parametrize("value", [1, np.int64(7), np.uint8(255)])
@@ -173,7 +173,7 @@ def test_a_warning_that_is_found_deep_in_the_packages(tmp_path):
     images = pytest.importorskip("PIL.Image")
     images.new("RGB", (2, 2)).save(tmp_path / "a.png")
     (tmp_path / "b.png").symlink_to(tmp_path / "nowhere.png")
-    inputs = [InputSpec("x", np.dtype(np.float32), (1, 3, 2, 2))]
+    inputs = [floats("x", 1, 3, 2, 2)]
     options = {"preprocessing": Preprocessing()}
     assert place_of(lambda: open_batches(tmp_path, inputs, **options))[0] == __file__
 

@@ -158,17 +158,17 @@ def test_a_text_is_any_but_half_a_character(text):
 @pytest.mark.parametrize("line", ["", "10.9.0.34+cu12", "0a" * 32, "other samples", "é", "x" * 200])
 def test_a_line_is_short_and_without_control_characters(line):
     assert records.to_record({"line": line}, Texts).line == line
-    assert records.is_line(line)
+    assert records.fits(line, records.Line)
     wrong = [
         f"\r{line}",
         *(f"{line}{end}" for end in ("\n", "\x1b[2J", "\x9b", "\u2028", "\ud800")),
         "x" * 201,
     ]
     for other in wrong:
-        assert not records.is_line(other)
+        assert not records.fits(other, records.Line)
         with pytest.raises(RecordError, match=r"at `\$\.line`"):
             records.to_record({"line": other}, Texts)
-    assert not records.is_line(None)
+    assert not records.fits(None, records.Line)
 
 
 def test_fields_that_are_not_known():
@@ -206,7 +206,7 @@ def test_files_of_a_limited_size(tmp_path, monkeypatch):
             records.read(place)
         with (
             pytest.raises(TableError, match=f"^cannot read the table: .*{named}"),
-            records.reading("the table", TableError, "; make one"),
+            records.reading("the table", TableError, "make one"),
         ):
             records.read(place)
 

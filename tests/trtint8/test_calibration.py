@@ -14,6 +14,7 @@ from calibrators.errors import CalibrationDataError, OutputError, TableError
 from calibrators.host.observer import Observer
 from calibrators.tables.formats import json
 from calibrators.tables.table import CalibrationTable
+from tests.calibrators.specs import normal
 from tests.calibrators.tables.formats.golden_files import GOLDEN
 from tests.trtint8.interruptions import interrupted
 from tests.trtint8.onnx_models import Graph, conv_relu_conv
@@ -30,8 +31,8 @@ def images(split):
 def test_it_continues_with_the_same_table_and_removes_the_file(images, tmp_path):
     path = tmp_path / "c"
     interrupted(images, path)
-    found = trtint8.calibrate(DEMO_MODEL, images, checkpoint=path, resume=True, progress=False)
-    whole = trtint8.calibrate(DEMO_MODEL, images, progress=False)
+    found = trtint8.calibrate(DEMO_MODEL, images, checkpoint=path, resume=True)
+    whole = trtint8.calibrate(DEMO_MODEL, images)
     found.save(tmp_path / "found.json")
     whole.save(tmp_path / "whole.json")
     assert (tmp_path / "found.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
@@ -39,14 +40,14 @@ def test_it_continues_with_the_same_table_and_removes_the_file(images, tmp_path)
 
 
 def test_resume_without_a_file_begins_at_the_beginning(images, tmp_path):
-    found = trtint8.calibrate(DEMO_MODEL, images, checkpoint=tmp_path / "c", resume=True, progress=False)
+    found = trtint8.calibrate(DEMO_MODEL, images, checkpoint=tmp_path / "c", resume=True)
     assert found.provenance.samples == 40
 
 
 def test_other_data_or_another_model_is_refused_and_the_file_stays(images, tmp_path):
     path = tmp_path / "c"
     interrupted(images, path)
-    options = {"checkpoint": path, "resume": True, "progress": False}
+    options = {"checkpoint": path, "resume": True}
     with pytest.raises(CalibrationDataError, match="are not those that the checkpoint has seen"):
         trtint8.calibrate(DEMO_MODEL, images[::-1], **options)
     other = onnx.load(DEMO_MODEL)
@@ -59,33 +60,31 @@ def test_other_data_or_another_model_is_refused_and_the_file_stays(images, tmp_p
 
 def test_a_place_that_cannot_be_written_is_refused_before_the_run(images, tmp_path):
     with pytest.raises(OutputError, match="does not exist"):
-        trtint8.calibrate(DEMO_MODEL, images, checkpoint=tmp_path / "no" / "c", progress=False)
+        trtint8.calibrate(DEMO_MODEL, images, checkpoint=tmp_path / "no" / "c")
     with pytest.raises(CalibrationDataError, match="checkpoint_seconds is -1"):
-        trtint8.calibrate(
-            DEMO_MODEL, images, checkpoint=tmp_path / "c", checkpoint_seconds=-1, progress=False
-        )
+        trtint8.calibrate(DEMO_MODEL, images, checkpoint=tmp_path / "c", checkpoint_seconds=-1)
 
 
 def test_nothing_is_resumed_without_a_checkpoint(images):
     with pytest.raises(
         CalibrationDataError, match=r"^resume continues from a checkpoint, .*; add checkpoint"
     ):
-        trtint8.calibrate(DEMO_MODEL, images, resume=True, progress=False)
+        trtint8.calibrate(DEMO_MODEL, images, resume=True)
 
 
 def test_a_model_that_fits_no_message_is_calibrated_from_a_file(images, monkeypatch):
-    whole = trtint8.calibrate(DEMO_MODEL, images, progress=False)
+    whole = trtint8.calibrate(DEMO_MODEL, images)
     monkeypatch.setattr("trtint8.models.serialization._LARGEST_INLINE", 1000)
-    found = trtint8.calibrate(DEMO_MODEL, images, progress=False)
+    found = trtint8.calibrate(DEMO_MODEL, images)
     assert found == whole
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 120])
 def test_the_table_does_not_depend_on_batch_size_or_order(split, batch_size, tmp_path):
     images = split.calibration_images[:120]
-    table = trtint8.calibrate(DEMO_MODEL, images, progress=False)
+    table = trtint8.calibrate(DEMO_MODEL, images)
     images = images[::-1].copy()
-    other = trtint8.calibrate(DEMO_MODEL, images, batch_size=batch_size, progress=False)
+    other = trtint8.calibrate(DEMO_MODEL, images, batch_size=batch_size)
     table.save(tmp_path / "a.json")
     other.save(tmp_path / "b.json")
     assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
@@ -111,8 +110,8 @@ def test_threads_divide_batches_and_the_table_stays(monkeypatch, images, batch_s
     def calibrated(threads):
         if batch_size == "feeds of 5":  # which can be read once
             data = ({"images": images[start : start + 5]} for start in range(0, 40, 5))
-            return trtint8.calibrate(DEMO_MODEL, data, threads=threads, progress=False)
-        return trtint8.calibrate(DEMO_MODEL, images, batch_size=batch_size, threads=threads, progress=False)
+            return trtint8.calibrate(DEMO_MODEL, data, threads=threads)
+        return trtint8.calibrate(DEMO_MODEL, images, batch_size=batch_size, threads=threads)
 
     assert calibrated(1) == calibrated(3)
     assert divided == [rows, rows]
@@ -120,14 +119,14 @@ def test_threads_divide_batches_and_the_table_stays(monkeypatch, images, batch_s
 
 def test_how_many_samples_run_together_is_found_where_the_size_of_images_is_open(monkeypatch):
     model = conv_relu_conv(quantized=False, size=("height", "width"))
-    data = np.random.default_rng(0).standard_normal((5, 3, 512, 512)).astype(np.float32)
+    data = normal(0, 5, 3, 512, 512)
     divided = _usual_rows(monkeypatch)
-    trtint8.calibrate(model, data, threads=2, progress=False)
+    trtint8.calibrate(model, data, threads=2)
     assert divided == [4]
 
 
 def test_calibrate_covers_every_float_tensor_or_only_the_placed_ones(split, table):
-    placed = trtint8.calibrate(DEMO_MODEL, split.calibration_images, tensors="placed", progress=False)
+    placed = trtint8.calibrate(DEMO_MODEL, split.calibration_images, tensors="placed")
     assert set(placed.amax) < set(table.amax)
     assert all(placed.amax[name] == table.amax[name] for name in placed.amax)
     assert table.amax["images"] == pytest.approx(float(np.abs(split.calibration_images).max()), rel=0.5)
@@ -136,7 +135,7 @@ def test_calibrate_covers_every_float_tensor_or_only_the_placed_ones(split, tabl
 def test_entropys_ranges_are_those_of_tensorrts_own_calibrator(split):
     """The cache that EntropyCalibrator2 of TensorRT 8.6.0 wrote on a GPU (an H200) for the same samples."""
     cache = trtint8.CalibrationTable.load(GOLDEN / "demo_8600.cache")
-    table = trtint8.calibrate(DEMO_MODEL, split.calibration_images[:480], method="entropy", progress=False)
+    table = trtint8.calibrate(DEMO_MODEL, split.calibration_images[:480], method="entropy")
     shared = sorted(cache.amax.keys() & table.amax.keys())
     assert len(shared) == 23
     ratios = np.array([cache.amax[name] / table.amax[name] for name in shared])
@@ -154,9 +153,7 @@ def _images_with_a_huge_value():
 
 def test_ranges_that_lose_much_are_warned_of():
     with pytest.warns(UserWarning) as caught:
-        table = trtint8.calibrate(
-            DEMO_MODEL, _images_with_a_huge_value(), method="percentile", progress=False
-        )
+        table = trtint8.calibrate(DEMO_MODEL, _images_with_a_huge_value(), method="percentile")
     assert [warning.filename for warning in caught] == [__file__] * 2
     of_samples, of_ranges = (str(warning.message) for warning in caught)
     assert "reaches 1000 in 1 of 200 samples (sample 0)" in of_samples
@@ -168,14 +165,14 @@ def test_ranges_that_lose_much_are_warned_of():
 
 def test_the_least_squared_error_that_a_huge_value_chose_is_warned_of():
     with pytest.warns(UserWarning) as caught:
-        trtint8.calibrate(DEMO_MODEL, _images_with_a_huge_value(), method="mse", progress=False)
+        trtint8.calibrate(DEMO_MODEL, _images_with_a_huge_value(), method="mse")
     assert "0.0 dB where 48.1 dB are possible" in str(caught[-1].message)
 
 
 def test_a_network_that_no_range_serves_is_warned_of(capsys, tmp_path):
-    images = np.random.default_rng(1).standard_normal((64, 3, 6, 6)).astype(np.float32)
+    images = normal(1, 64, 3, 6, 6)
     with pytest.warns(UserWarning, match=r"only 0\.\d dB") as caught:
-        table = trtint8.calibrate(uneven(), images, progress=False)
+        table = trtint8.calibrate(uneven(), images)
     assert [warning.filename for warning in caught] == [__file__]
     onnx.save(uneven(), tmp_path / "m.onnx")
     np.save(tmp_path / "d.npy", images)
@@ -188,7 +185,7 @@ def test_a_network_that_no_range_serves_is_warned_of(capsys, tmp_path):
 
 
 def test_the_range_of_an_input_is_its_largest_magnitude(split):
-    table = trtint8.calibrate(DEMO_MODEL, split.calibration_images, method="minmax", progress=False)
+    table = trtint8.calibrate(DEMO_MODEL, split.calibration_images, method="minmax")
     assert table.amax["images"] == float(np.abs(split.calibration_images).max())
 
 
@@ -210,7 +207,7 @@ def test_tensors_whose_type_onnx_does_not_infer_are_observed(method):
     imports = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("com.microsoft", 1)]
     model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=8)
     x = np.linspace(-1, 2, 64, dtype=np.float32).reshape(16, 4)
-    table = trtint8.calibrate(model, x, method=method, progress=False)
+    table = trtint8.calibrate(model, x, method=method)
     assert table.amax["r"] == pytest.approx(2, rel=0.01)
     assert table.amax["product"] == pytest.approx(2, rel=0.01)
     assert trtint8.quantize(model, table).graph.node
@@ -230,7 +227,7 @@ def summed_over_time():
 
 def calibrated(model, data, *, workers=None, method="minmax", **options):
     executor = trtint8.RayExecutor(workers) if workers else "local"
-    return trtint8.calibrate(model, data, method=method, executor=executor, progress=False, **options)
+    return trtint8.calibrate(model, data, method=method, executor=executor, **options)
 
 
 @pytest.mark.parametrize("workers", [None, 2])
@@ -299,13 +296,13 @@ def test_a_model_that_was_traced_with_one_sample_gets_one_at_a_time(target, work
 
 @pytest.mark.parametrize("method", ["minmax", "auto"])
 def test_more_tensors_than_a_table_keeps_whole_are_said_before_the_run(images, tmp_path, method, monkeypatch):
-    whole = trtint8.calibrate(DEMO_MODEL, images, method=method, progress=False)
+    whole = trtint8.calibrate(DEMO_MODEL, images, method=method)
     for module in (json, trtint8_calibration):
         monkeypatch.setattr(module, "MOST_BYTES_OF_COUNTS", len(whole.histograms) * 2048 * 8 - 1)
     with pytest.warns(UserWarning, match=f"{len(whole.histograms)} tensors are observed, .* of 1024 bins"):
-        table = trtint8.calibrate(DEMO_MODEL, images, method=method, progress=False)
+        table = trtint8.calibrate(DEMO_MODEL, images, method=method)
     assert (table.amax, table.peaks) == (whole.amax, whole.peaks)
     assert CalibrationTable.load(table.save(tmp_path / "t.json")) == table
     assert {len(found.counts) for found in table.histograms.values()} == {1024}
     with pytest.warns(UserWarning, match="tensors are observed"), pytest.raises(CalibrationDataError):
-        trtint8.calibrate(DEMO_MODEL, images[:0], method=method, progress=False)
+        trtint8.calibrate(DEMO_MODEL, images[:0], method=method)

@@ -35,11 +35,11 @@ def here(monkeypatch):
 
 
 def test_the_same_ranges_and_where_they_come_from(here, tmp_path):
-    there = trtint8.calibrate(DEMO_MODEL, IMAGES, device="cuda:1", batch_size=7, progress=False)
+    there = trtint8.calibrate(DEMO_MODEL, IMAGES, device="cuda:1", batch_size=7)
     assert here == ["cuda:1"]
     assert there.provenance.versions["onnxruntime (CUDA)"] == ort.__version__
     assert "onnxruntime" not in there.provenance.versions
-    on_host = trtint8.calibrate(DEMO_MODEL, IMAGES, progress=False)
+    on_host = trtint8.calibrate(DEMO_MODEL, IMAGES)
     assert here == ["cuda:1", "cpu"]
     assert on_host.provenance.versions["onnxruntime"] == ort.__version__
     assert there.histograms == on_host.histograms
@@ -54,20 +54,18 @@ def _interrupted(path, device):
         raise ConnectionError("gone")
 
     with pytest.raises(ConnectionError):
-        trtint8.calibrate(
-            DEMO_MODEL, feeds, checkpoint=path, checkpoint_seconds=0, device=device, progress=False
-        )
+        trtint8.calibrate(DEMO_MODEL, feeds, checkpoint=path, checkpoint_seconds=0, device=device)
 
 
 def test_a_checkpoint_belongs_to_a_kind_of_device(here, tmp_path):
     path = tmp_path / "c"
-    options = {"checkpoint": path, "resume": True, "progress": False}
+    options = {"checkpoint": path, "resume": True}
     _interrupted(path, "cpu")
     with pytest.raises(TableError, match=r"was made with another device \(cpu then, cuda now\)"):
         trtint8.calibrate(DEMO_MODEL, IMAGES, device="cuda", **options)
     _interrupted(path, "cuda:1")
     found = trtint8.calibrate(DEMO_MODEL, IMAGES, device="cuda", **options)
-    assert found.histograms == trtint8.calibrate(DEMO_MODEL, IMAGES, progress=False).histograms
+    assert found.histograms == trtint8.calibrate(DEMO_MODEL, IMAGES).histograms
 
 
 def test_gpus_of_workers_that_there_are_not(tmp_path, capsys):
@@ -103,5 +101,5 @@ def test_doctor_says_what_a_gpu_needs(monkeypatch):
     says = dict(trtint8.doctor())["calibrate --device cuda"]
     assert says.startswith("no: the ONNX Runtime that is installed")
     with pytest.raises(UnsupportedError) as raised:
-        trtint8.calibrate(DEMO_MODEL, IMAGES, device="cuda", progress=False)
+        trtint8.calibrate(DEMO_MODEL, IMAGES, device="cuda")
     assert says == f"no: {raised.value}"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrators import records
-from calibrators.errors import TableError, counted, such_as, titled
+from calibrators.errors import TableError, counted, such_as
 from calibrators.files import check_writable, refuse_overwriting, write_atomically
 from calibrators.histograms.thresholds import METHODS
 from calibrators.tables.cache_origin import origin_path, read_origin
@@ -24,7 +24,7 @@ from calibrators.tables.files import FORMATS, SUFFIXES, check_table_name
 from calibrators.tables.formats.plain import TEXT
 from calibrators.tables.formats.tensorrt_cache import looks_like_cache, parse
 from calibrators.tables.ranges import loss_warning, noise_warning
-from calibrators.tables.table import CalibrationTable
+from calibrators.tables.table import CalibrationTable, observed, texts_of
 from calibrators.tensorrt.calibration_cache import portability
 from trtint8.cli.output import named_values, print_json, print_line, print_table, say, say_method_in_cache
 from trtint8.cli.verbs import File, Way, add_arguments, values_of
@@ -310,17 +310,10 @@ def _cache_facts(path: str) -> dict[str, str]:
 
 def _row(table: CalibrationTable, name: str) -> tuple[tuple[str, ...], str | None]:
     """The figures of one tensor, and the colour of their row; None for no colour."""
-    amax, histogram = table.amax[name], table.histograms.get(name)
-    style, shares, largest = "cyan" if name in table.overridden else None, ["", ""], ""
-    if histogram:
-        largest = f"{histogram.amax:.6g}"
-    if histogram and histogram.total:
-        zeros, clipped = histogram.zeros / histogram.total, histogram.above(amax) / histogram.total
-        shares = [f"{100 * zeros:.1f} %", f"{100 * clipped:.3f} %"]
-        style = "yellow" if zeros > _MANY_ZEROS else "red" if clipped > _MUCH_CLIPPED else style
-    title = titled(name, table.provenance.modules.get(name, ""))
-    row = (title, f"{amax:.6g}", f"{table.scale(name):.6g}", largest, *shares, table.method_of(name))
-    return row, style if amax else "yellow"
+    _, zeros, clipped = observed(table, name)
+    style = "cyan" if name in table.overridden else None
+    style = "yellow" if zeros > _MANY_ZEROS else "red" if clipped > _MUCH_CLIPPED else style
+    return texts_of(table, name), style if table.amax[name] else "yellow"
 
 
 _HEADER = (

@@ -97,7 +97,7 @@ def read_layers(path: FilePath) -> LayerReport | None:
     Raises:
         BuildError: The file is damaged.
     """
-    with records.reading(f"the layers '{path}'", BuildError, f"; {_AGAIN}"):
+    with records.reading(f"the layers '{path}'", BuildError, _AGAIN):
         return parse_inspection(records.decode_text(records.read_bytes(Path(path), _MOST_BYTES), "replace"))
 
 
@@ -112,7 +112,7 @@ def _is_time(value: object) -> TypeGuard[float]:
 
 
 def _entries(path: FilePath) -> Iterator[dict[str, object]]:
-    with records.reading(f"the times '{path}'", BuildError, f"; {_AGAIN}"):
+    with records.reading(f"the times '{path}'", BuildError, _AGAIN):
         document = records.parse(records.read_bytes(Path(path), _MOST_BYTES))
     if not isinstance(document, list) or not all(isinstance(entry, dict) for entry in document):
         raise BuildError(f"'{path}' is no list of times, as trtexec writes it; {_AGAIN}")

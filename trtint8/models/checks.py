@@ -20,7 +20,7 @@ from onnx import helper
 
 from calibrators.data.feeds import Array
 from calibrators.errors import ModelError, counted
-from calibrators.host.plan import names_read
+from calibrators.host.weights import names_read
 from calibrators.operators import operator_of
 from trtint8.models.graph import (
     constant_input,

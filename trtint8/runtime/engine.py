@@ -411,7 +411,7 @@ class RuntimeCache:
 
     def load(self) -> None:
         """Fills the cache from the file, where there is one that fits; see :meth:`attach`."""
-        with records.reading(f"the runtime cache '{self._path}'", EngineError, "; give another file"):
+        with records.reading(f"the runtime cache '{self._path}'", EngineError):
             try:
                 data = records.read_bytes(self._path, _MOST_BYTES)
             except FileNotFoundError:

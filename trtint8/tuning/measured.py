@@ -472,7 +472,7 @@ def _clocks(path: Path) -> str:
 
 
 def _read_record(path: Path) -> _Search:
-    with records.reading(f"'{path}'", BuildError, "; remove its folder, and measure again"):
+    with records.reading(f"'{path}'", BuildError, "remove its folder, and measure again"):
         return records.to_record(records.read(path), _Search)
 
 

@@ -658,7 +658,7 @@ class _Instances:
 
 
 def _read_instances(path: Path) -> _Instances:
-    with records.reading(f"the labels file '{path}'", CalibrationDataError, "; check the path"):
+    with records.reading(f"the labels file '{path}'", CalibrationDataError):
         data = records.read_bytes(path, _MOST_COCO_BYTES)
     if data.count(b"{") > _MOST_OBJECTS:
         raise CalibrationDataError(

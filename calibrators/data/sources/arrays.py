@@ -210,7 +210,7 @@ def _from_array_file(path: Path, binding: Binding, limit: int | None = None) -> 
     Returns:
         The source, which counts all samples of the file.
     """
-    if path.suffix.lower() == _SUFFIX and (rows := _StoredRows.open(path)) is not None:
+    if rows := _StoredRows.open(path):
         return replace(_from_arrays(_named(path, binding, rows.outline()), binding), stored=rows)
     if path.suffix.lower() == _SUFFIX or limit is None or binding.batch_axes:
         return _from_arrays(read_arrays(path, binding), binding)
@@ -240,9 +240,8 @@ def outlined_arrays(path: Path, binding: Binding) -> dict[str, Array]:
     Raises:
         CalibrationDataError: As for :func:`read_arrays`.
     """
-    if path.suffix.lower() == _SUFFIX and (rows := _StoredRows.open(path)) is not None:
-        return _named(path, binding, rows.outline())
-    return read_arrays(path, binding)
+    rows = _StoredRows.open(path)
+    return _named(path, binding, rows.outline() if rows else load_arrays(path))
 
 
 def _named(path: Path, binding: Binding, loaded: Array | dict[str, Array]) -> dict[str, Array]:
@@ -411,8 +410,8 @@ class _StoredRows:
 
     @classmethod
     def open(cls, path: Path) -> _StoredRows | None:
-        """Opens a file; None where its array does not lie row after row."""
-        return read_array_file(path, partial(cls._of, path))
+        """Opens a file; None where it is no .npy, or its array does not lie row after row."""
+        return read_array_file(path, partial(cls._of, path)) if path.suffix.lower() == _SUFFIX else None
 
     @classmethod
     def _of(cls, path: Path, stream: IO[bytes]) -> _StoredRows | None:

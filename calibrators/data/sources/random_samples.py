@@ -26,14 +26,6 @@ _COUNT = re.compile(r"(0*[1-9][0-9]{0,6})(?:,(.*))?", re.DOTALL)
 _SHAPE = re.compile(r"(?P<name>.+?)=(?P<shape>[0-9]{1,9}(?:x[0-9]{1,9})*)(?:,|$)", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class _Request:
-    """What ``random:COUNT,NAME=SHAPE,...`` asks for."""
-
-    count: int
-    shapes: Mapping[str, Shape]
-
-
 def warn_of_random(data: object) -> None:
     """Warns where the samples that ranges are found on are random.
 
@@ -81,11 +73,14 @@ class RandomSamples(IndexedSource):
             CalibrationDataError: The number is not from 1 to 9999999, a shape is malformed or does not fit
                 its input, an input cannot be filled or is too large, or all of them are empty.
         """
-        request = _parse(data.removeprefix(RANDOM))
-        inputs = binding.inputs
-        _check_names(request, inputs)
-        known = named_sizes(inputs, request.shapes)
-        shapes = {spec.name: _sample_shape(spec, request.shapes.get(spec.name), known) for spec in inputs}
+        (count, given), inputs = _parse(data), binding.inputs
+        if unknown := [name for name in given if name not in {spec.name for spec in inputs}]:
+            raise CalibrationDataError(
+                f"the random data has a shape for '{unknown[0]}', and the model's inputs are "
+                f"{listed(inputs)}; name one of these"
+            )
+        known = named_sizes(inputs, given)
+        shapes = {spec.name: _sample_shape(spec, given.get(spec.name), known) for spec in inputs}
         for spec in inputs:
             _check_values(spec, shapes[spec.name])
         if all(0 in shape for shape in shapes.values()):
@@ -93,7 +88,7 @@ class RandomSamples(IndexedSource):
                 f"the random data has no values: every sample of {listed(inputs)} is empty; give one of "
                 "them a shape without 0"
             )
-        source = cls(inputs, shapes, options.seed, count=request.count, is_random=True)
+        source = cls(inputs, shapes, options.seed, count=count, is_random=True)
         binding.check(source.first())
         return source
 
@@ -122,7 +117,7 @@ def with_shapes(data: str, inputs: Sequence[InputSpec], shapes: InputShapes) -> 
     Raises:
         CalibrationDataError: ``data`` is malformed.
     """
-    said = _parse(data.removeprefix(RANDOM)).shapes
+    _, said = _parse(data)
     added = [
         f",{spec.name}={'x'.join(map(str, shapes[spec.name][1:]))}"
         for spec in inputs
@@ -134,7 +129,9 @@ def with_shapes(data: str, inputs: Sequence[InputSpec], shapes: InputShapes) -> 
     return data + "".join(added)
 
 
-def _parse(text: str) -> _Request:
+def _parse(data: str) -> tuple[int, dict[str, Shape]]:
+    """The number of samples that ``random:COUNT,NAME=SHAPE,...`` asks for, and their shapes by input."""
+    text = data.removeprefix(RANDOM)
     found = _COUNT.fullmatch(text)
     if not found:
         raise CalibrationDataError(
@@ -151,17 +148,7 @@ def _parse(text: str) -> _Request:
             )
         shapes[entry["name"]] = tuple(map(int, entry["shape"].split("x")))
         rest = rest[entry.end() :]
-    return _Request(int(found[1]), shapes)
-
-
-def _check_names(request: _Request, inputs: Sequence[InputSpec]) -> None:
-    names = {spec.name for spec in inputs}
-    unknown = next((name for name in request.shapes if name not in names), None)
-    if unknown is not None:
-        raise CalibrationDataError(
-            f"the random data has a shape for '{unknown}', and the model's inputs are {listed(inputs)}; "
-            "name one of these"
-        )
+    return int(found[1]), shapes
 
 
 def _sample_shape(spec: InputSpec, given: Shape | None, known: Mapping[str, int]) -> Shape:

@@ -11,14 +11,14 @@ import pytest
 
 from calibrators.data.batches import Batches
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError
+from tests.calibrators.specs import floats, integers
 
 FLOAT, INT = np.dtype(np.float32), np.dtype(np.int64)
-VECTOR = InputSpec("x", FLOAT, ("N", 3))
-IMAGE = InputSpec("x", FLOAT, ("N", 3, "H", "W"))
-TOKENS = InputSpec("ids", INT, ("N", 2))
+VECTOR = floats("x", "N", 3)
+IMAGE = floats("x", "N", 3, "H", "W")
+TOKENS = integers("ids", "N", 2)
 RAW = Preprocessing(scale=1)
 NO_PILLOW = "Pillow is not installed (pip install 'trtint8[images]')"
 

@@ -5,14 +5,14 @@ import zipfile
 import numpy as np
 import pytest
 
-from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.data.sources.arrays import read_archive
 from calibrators.errors import CalibrationDataError
+from tests.calibrators.specs import floats
 
 VALUES = np.arange(60, dtype=np.float32).reshape(10, 2, 3)
 LABELS = np.arange(10)
-INPUTS = (InputSpec("x", np.dtype(np.float32), ("N", 2, 3)),)
+INPUTS = (floats("x", "N", 2, 3),)
 
 
 def _opened(folder):
@@ -88,7 +88,7 @@ def test_a_limit_takes_the_first_rows_where_they_are_not_sorted_by_class(labels,
 
 def test_a_limit_bounds_the_memory(tmp_path):
     np.savez_compressed(tmp_path / "d.npz", x=np.zeros((20_000, 2, 3, 256), np.float32))
-    inputs = (InputSpec("x", np.dtype(np.float32), ("N", 2, 3, 256)),)
+    inputs = (floats("x", "N", 2, 3, 256),)
     tracemalloc.start()
     (feed,) = open_batches(tmp_path / "d.npz", inputs, limit=8)
     peak = tracemalloc.get_traced_memory()[1]

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from calibrators.data.feeds import BatchAxes, batch_rows, count_samples, needs_single_feeds, one_sample
-from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError
+from tests.calibrators.specs import floats, integers
 
 #: A voice activity detector: chunks of sound, a state along axis 1, and the sample rate.
 INPUTS = (
-    InputSpec("input", np.dtype(np.float32), ("batch", 4)),
-    InputSpec("state", np.dtype(np.float32), (2, "batch", 3)),
-    InputSpec("rate", np.dtype(np.int64), ()),
+    floats("input", "batch", 4),
+    floats("state", 2, "batch", 3),
+    integers("rate"),
 )
 SOUND = np.arange(20, dtype=np.float32).reshape(5, 4)
 STATE = np.arange(30, dtype=np.float32).reshape(2, 5, 3)
@@ -100,7 +100,7 @@ def test_what_does_not_fit_is_refused(data, arrays, axes, options, named):
 
 
 def test_a_sample_of_the_only_input_is_one_whatever_lies_along_axis_0(data):
-    inputs = (InputSpec("x", np.dtype(np.float32), ("time", "batch", 3)),)
+    inputs = (floats("x", "time", "batch", 3),)
     batches = open_batches(BatchAxes(data({"x": STATE, "labels": np.arange(5)}), {"x": 1}), inputs)
     reader = pickle.loads(pickle.dumps(batches.source))  # as a worker has it
     read = [reader.read(batch)[0] for shard in batches.cut(2) for batch in shard.batches]

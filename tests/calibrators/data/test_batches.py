@@ -9,7 +9,6 @@ from calibrators.data.feeds import OneSample, batch_rows
 from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from tests.calibrators.data.sample_data import (
-    FLOAT,
     IMAGE,
     RAW,
     TOKENS,
@@ -20,6 +19,7 @@ from tests.calibrators.data.sample_data import (
     vectors,
     whole,
 )
+from tests.calibrators.specs import floats
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ class TestPreprocessing:
 
 
 class TestFixedBatch:
-    spec = InputSpec("x", FLOAT, (4, 3))
+    spec = floats("x", 4, 3)
 
     @pytest.mark.parametrize("batch_size", [None, 4])
     def test_sets_the_batch_size(self, batch_size):
@@ -145,7 +145,7 @@ class TestFixedBatch:
         refused(data, named, [self.spec], **options)
 
     def test_refuses_inputs_that_disagree(self):
-        other = InputSpec("y", FLOAT, (2, "N", 3))
+        other = floats("y", 2, "N", 3)
         refused({"x": vectors(4), "y": vectors(4)}, "first dimensions: 'x'", [self.spec, other])
 
     @pytest.mark.parametrize(

@@ -20,9 +20,10 @@ from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError
 from tests.calibrators.data.sample_data import IMAGE, TOKENS, VECTOR, pixels, vectors
+from tests.calibrators.specs import floats, integers
 
-X = InputSpec("x", np.dtype(np.float32), ("N", 3))
-IDS = InputSpec("ids", np.dtype(np.int64), ("N", 2))
+X = floats("x", "N", 3)
+IDS = integers("ids", "N", 2)
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_every_difference_shows(change):
 
 
 def test_values_may_not_wander_between_samples_or_inputs():
-    a, b = np.zeros((2, 1), np.float32), np.array([[0], [1]], np.float32)
+    a, b = np.zeros((2, 1), np.float32), np.float32([[0], [1]])
     assert fingerprint({"x": a, "y": b}) != fingerprint({"x": b, "y": a})
     assert fingerprint({"x": b, "y": b}) != fingerprint({"x": b, "y": b[::-1]})
     assert fingerprint() != fingerprint(feed(1))

@@ -11,6 +11,7 @@ from calibrators.data.inputs import DataOptions, InputSpec
 from calibrators.data.opening import open_batches, open_data
 from calibrators.errors import CalibrationDataError
 from tests.calibrators.data.sample_data import RAW, VECTOR, refused, vectors
+from tests.calibrators.specs import floats, integers
 
 
 @pytest.mark.parametrize(
@@ -57,8 +58,8 @@ def test_batches_are_returned_as_they_are_and_take_no_more_options(option):
 
 @pytest.mark.parametrize(("side", "size"), [(32, 32), (128, 8), (224, 2), (640, 1)])
 def test_batches_on_the_cpu_are_small(side, size):
-    image = InputSpec("image", np.dtype(np.float32), ("N", 3, side, side))
-    row = InputSpec("row", np.dtype(np.int64), ("N",))
+    image = floats("image", "N", 3, side, side)
+    row = integers("row", "N")
     found = DataOptions(limit=7).on_cpu([row, image])
     assert (found.default_batch_size, found.batch_size, found.limit) == (size, None, 7)
     assert DataOptions(batch_size=50).on_cpu([image]).batch_size == 50
@@ -74,19 +75,19 @@ def test_where_a_size_is_open_the_first_sample_decides(shape, height, size):
 
 
 def test_an_open_size_counts_as_one_where_no_sample_can_be_read_beforehand():
-    image = InputSpec("image", np.dtype(np.float32), ("N", 3, "height", 1 << 17))
+    image = floats("image", "N", 3, "height", 1 << 17)
     assert DataOptions().on_cpu([image]).default_batch_size.size({}) == 1
     unknown = InputSpec("x", np.dtype(np.float32), None)
     assert DataOptions().on_cpu([unknown]).default_batch_size.size({}) == 32
 
 
 def test_large_outputs_make_smaller_batches():
-    tokens = InputSpec("ids", np.dtype(np.int64), ("N", "T"))
+    tokens = integers("ids", "N", "T")
     logits = ("N", "T", 50_000)
     rule = DataOptions().on_cpu([tokens], [logits])
     for length, size in ((64, 4), (8, 32), (4096, 1)):
         assert rule.default_batch_size.size({"ids": np.zeros((1, length), np.int64)}) == size
-    row = InputSpec("x", np.dtype(np.float32), ("N", 8))
+    row = floats("x", "N", 8)
     sizes = {(("N", 1000),): 32, (("N", 1 << 22), None): 4, (("N", "unknown", 8),): 32, ((),): 32}
     for outputs, size in sizes.items():
         assert DataOptions().on_cpu([row], outputs).default_batch_size == size

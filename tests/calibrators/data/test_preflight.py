@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from calibrators.data.inputs import InputSpec
 from calibrators.data.samples import Preflight, SampleSizes, check_feed
 from calibrators.errors import CalibrationDataError
+from tests.calibrators.specs import floats, integers
 
 FLOAT, INT = np.dtype(np.float32), np.dtype(np.int64)
-IMAGE = InputSpec("x", FLOAT, ("N", 3, 4, 5))
-TOKENS = InputSpec("ids", INT, ("N", "T"))
-CACHED = InputSpec("cached", FLOAT, ("N", "P", 4))
+IMAGE = floats("x", "N", 3, 4, 5)
+TOKENS = integers("ids", "N", "T")
+CACHED = floats("cached", "N", "P", 4)
 
 
 def normal(*shape: int) -> np.ndarray:
@@ -39,7 +40,7 @@ def test_accepts_what_the_model_takes(shape):
     check_feed({"x": normal(2, 3, 4, 5), "ids": ids(3, 7)}, [IMAGE, InputSpec("ids", INT, shape)])
 
 
-NUMBER = InputSpec("x", FLOAT, ())
+NUMBER = floats("x")
 BAD = [(2, 1, 0, 0), (3, 0, 0, 0), (3, 0, 0, 1)]
 
 
@@ -59,9 +60,9 @@ BAD = [(2, 1, 0, 0), (3, 0, 0, 0), (3, 0, 0, 1)]
         ({"x": normal()}, [IMAGE], "scalar .*rank 0 .*4"),
         ({"x": normal(8)}, [NUMBER], "shape 8 .*scalar: .*; give one number"),
         ({"x": normal(2, 3, 4, 6)}, [IMAGE], "'x' .*2x3x4x6 .*Nx3x4x5; bring"),
-        ({"x": normal(2, 6)}, [InputSpec("x", FLOAT, (8, None))], r"2x6 .*8x\?; bring .*batch_size=8 makes"),
+        ({"x": normal(2, 6)}, [floats("x", 8, None)], r"2x6 .*8x\?; bring .*batch_size=8 makes"),
         ({"x": normal(2, 4, 5, 3)}, [IMAGE], "2x4x5x3 .*Nx3x4x5; .*array, -1, -3"),
-        ({"x": normal(2, 3, 4, 5)}, [InputSpec("x", FLOAT, ("N", 4, 5, 3))], "the other layout"),
+        ({"x": normal(2, 3, 4, 5)}, [floats("x", "N", 4, 5, 3)], "the other layout"),
         # Preprocessing, which has a layout, makes no uint8.
         (
             {"x": np.zeros((2, 4, 5, 3), np.uint8)},
@@ -79,7 +80,7 @@ BAD = [(2, 1, 0, 0), (3, 0, 0, 0), (3, 0, 0, 1)]
         # Without a common axis a feed is one sample.
         (
             {"x": with_bad(np.nan, (2, 3, 4, 5), (1,)), "scale": np.array(2, np.float32)},
-            [IMAGE, InputSpec("scale", FLOAT, ())],
+            [IMAGE, floats("scale")],
             "in sample 0;",
         ),
         ({"x": np.array(np.nan, np.float32)}, [NUMBER], "1 value .*in sample 0"),
@@ -174,17 +175,14 @@ def test_counts_samples(sizes):
     for size in sizes:
         preflight.observe({"x": normal(size, 3, 4, 5)})
     assert preflight.samples == sum(sizes)
-    preflight = Preflight(
-        [IMAGE, InputSpec("scale", FLOAT, ())]
-    )  # without a common axis, a feed is one sample
+    preflight = Preflight([IMAGE, floats("scale")])  # without a common axis, a feed is one sample
     preflight.observe({"x": normal(2, 3, 4, 5), "scale": np.array(2, np.float32)})
     assert preflight.samples == 1 and preflight.finish() == []
 
 
 def test_sizes_are_kept_of_inputs_that_leave_them_open():
     first, second = (
-        Preflight([InputSpec("x", FLOAT, ("N", 3, "height", 5)), InputSpec("tokens", INT, ("N", 7))])
-        for _ in range(2)
+        Preflight([floats("x", "N", 3, "height", 5), integers("tokens", "N", 7)]) for _ in range(2)
     )
     tokens = np.zeros((2, 7), np.int64)
     first.observe({"x": normal(2, 3, 4, 5), "tokens": tokens})

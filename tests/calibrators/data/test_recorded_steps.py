@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.data.sequences import RecordedSteps, StateSequences
 from calibrators.errors import CalibrationDataError
+from tests.calibrators.specs import floats
 
-FLOAT = np.dtype(np.float32)
-SOUND = InputSpec("sound", FLOAT, ("batch", 2))
-INPUTS = (SOUND, InputSpec("state", FLOAT, (2, "batch", 1)))
+SOUND = floats("sound", "batch", 2)
+INPUTS = (SOUND, floats("state", 2, "batch", 1))
 STEPS = np.arange(8, dtype=np.float32).reshape(4, 2)
 
 
@@ -54,7 +53,7 @@ def test_states_are_those_that_the_steps_returned():
 def test_every_sequence_begins_anew_or_with_a_state_that_is_given():
     assert states_of(opened({"sound": np.stack([STEPS, STEPS + 1])})) == both(0, 1, 6, 15, 0, 3, 10, 21)
     assert states_of(opened([{"sound": STEPS}, {"sound": STEPS[:2]}])) == both(0, 1, 6, 15, 0, 1)
-    first = np.array([1, 2], np.float32).reshape(2, 1, 1)
+    first = np.float32([1, 2]).reshape(2, 1, 1)
     found = states_of(opened({"sound": STEPS[:2], "state": first}))
     assert found == [first.tolist(), (first + 1).tolist()]
 
@@ -74,7 +73,7 @@ def test_steps_are_recorded_only_as_far_as_they_are_asked_for():
 def test_labels_of_steps():
     data = {"sound": np.stack([STEPS, STEPS]), "labels": np.arange(8).reshape(2, 4)}
     assert [one.labels.tolist() for one in opened(data).labelled()] == [[n] for n in range(8)]
-    inputs = (SOUND, InputSpec("state", FLOAT, ("batch", 1)))
+    inputs = (SOUND, floats("state", "batch", 1))
     batches = opened(data, inputs, batch_size=4)
     assert [(one.labels.tolist(), one.first) for one in batches.labelled()] == [
         ([0, 1, 2, 3], 0),
@@ -84,7 +83,7 @@ def test_labels_of_steps():
 
 
 def test_images_are_preprocessed_for_the_model_too():
-    inputs = (InputSpec("sound", FLOAT, ("batch", 1, 2, 2)), InputSpec("state", FLOAT, ("batch", 1)))
+    inputs = (floats("sound", "batch", 1, 2, 2), floats("state", "batch", 1))
     frames = np.full((3, 2, 2, 1), 51, np.uint8)
     batches = opened({"sound": frames}, inputs, preprocessing=Preprocessing())
     assert [feed["sound"].shape for feed in batches] == [(1, 1, 2, 2)] * 3
@@ -111,7 +110,7 @@ def test_what_does_not_fit_is_refused(data, options, named):
 
 
 def test_a_step_of_several_rows_and_states_without_a_float_model_are_refused():
-    inputs = (InputSpec("sound", FLOAT, (2, "batch", 1)), INPUTS[1])
+    inputs = (floats("sound", 2, "batch", 1), INPUTS[1])
     with pytest.raises(CalibrationDataError, match="2 rows"):
         list(opened({"sound": STEPS.reshape(2, 4, 1)}, inputs, axes={"sound": 1}))
     with pytest.raises(CalibrationDataError, match="float model"):
@@ -119,7 +118,7 @@ def test_a_step_of_several_rows_and_states_without_a_float_model_are_refused():
 
 
 def test_a_state_of_unknown_shape_is_to_be_given():
-    inputs = (SOUND, InputSpec("state", FLOAT, ("layers", "batch", 1)))
+    inputs = (SOUND, floats("state", "layers", "batch", 1))
     with pytest.raises(CalibrationDataError, match=r"shape of the state 'state' \(float32, layersxbatchx1\)"):
         list(opened({"sound": STEPS}, inputs))
     first = np.zeros((2, 1, 1), np.float32)

@@ -5,12 +5,12 @@ import pickle
 import numpy as np
 
 from calibrators.data.batches import Batches
-from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from tests.calibrators.data.sample_data import RAW, save_images
+from tests.calibrators.specs import floats
 
-NUMBERS = InputSpec("x", np.dtype(np.float32), ("N", 1))
-IMAGES = InputSpec("x", np.dtype(np.float32), ("N", 3, 4, 4))
+NUMBERS = floats("x", "N", 1)
+IMAGES = floats("x", "N", 3, 4, 4)
 
 
 def test_a_sample_is_named_by_its_place_or_its_file(tmp_path):

@@ -10,9 +10,10 @@ from calibrators.data.feeds import Binding
 from calibrators.data.inputs import InputSpec
 from calibrators.data.sequences import SequenceReader, StateSequences
 from calibrators.errors import CalibrationDataError
+from tests.calibrators.specs import floats, integers
 
-SOUND_INPUT = InputSpec("sound", np.dtype(np.float32), ("batch", 2))
-RATE_INPUT = InputSpec("rate", np.dtype(np.int64), ())
+SOUND_INPUT = floats("sound", "batch", 2)
+RATE_INPUT = integers("rate")
 SOUND = np.arange(12, dtype=np.float32).reshape(3, 2, 2)
 
 
@@ -88,7 +89,7 @@ def test_an_item_may_have_a_first_state_and_labels():
 
 
 def test_steps_along_another_axis():
-    inputs = (InputSpec("sound", np.dtype(np.float32), ("time", "batch", 2)),)
+    inputs = (floats("sound", "time", "batch", 2),)
     assert [one.steps for one in read({"sound": SOUND}, {"sound": 1}, inputs)] == [2]
     assert [one.steps for one in read({"sound": SOUND[None]}, {"sound": 0}, inputs)] == [3]
 

@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from calibrators.data.batches import Batches
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
+from tests.calibrators.specs import floats, normal
 
-FLOAT = np.dtype(np.float32)
-INPUTS = (InputSpec("x", FLOAT, ("n", 3)),)
-DATA = np.random.default_rng(1).standard_normal((23, 3)).astype(np.float32)
+INPUTS = (floats("x", "n", 3),)
+DATA = normal(1, 23, 3)
 
 
 def _read(shards, batches=2):
@@ -163,7 +162,7 @@ def test_a_failure_behind_the_first_batch_waits_for_its_turn(begin):
 
 
 def test_raw_images_are_preprocessed_by_the_worker():
-    inputs = (InputSpec("x", FLOAT, ("n", 3, 4, 4)),)
+    inputs = (floats("x", "n", 3, 4, 4),)
     images = np.random.default_rng(2).integers(0, 256, (9, 4, 4, 3), np.uint8)
     options = {"preprocessing": Preprocessing(mean=(0.5,)), "batch_size": 2}
     shards = open_batches({"pictures": images}, inputs, **options)

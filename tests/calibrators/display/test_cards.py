@@ -19,6 +19,7 @@ from calibrators.display.cards import (
 )
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.thresholds import METHODS
+from tests.calibrators.histograms.kernels import whole
 
 
 def test_chart_bars():
@@ -40,8 +41,7 @@ def test_chart_bars():
     ],
 )
 def test_the_range_in_use_is_named_by_how_it_was_chosen(amax, method, used):
-    histogram = Histogram()
-    histogram.observe(np.random.default_rng(0).laplace(0, 1, 10_000).astype(np.float32))
+    histogram = whole(np.random.default_rng(0).laplace(0, 1, 10_000).astype(np.float32))
     amax = METHODS[method](histogram) if amax is None else amax
     card = card_of(3, "x", histogram, amax, method)
     assert (card.used.method, card.used.amax) == (used, amax)
@@ -50,9 +50,7 @@ def test_the_range_in_use_is_named_by_how_it_was_chosen(amax, method, used):
 
 
 def histogram_of(values):
-    histogram = Histogram()
-    histogram.observe(np.asarray(values, np.float32))
-    return histogram
+    return whole(np.asarray(values, np.float32))
 
 
 def test_bars_hold_every_value():

@@ -15,14 +15,13 @@ matplotlib = pytest.importorskip(
 
 from calibrators.display.cards import card_of
 from calibrators.display.charts import dashes_of, histogram_chart, level_chart, point_chart
-from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.thresholds import METHODS
+from tests.calibrators.histograms.kernels import whole
 
 
 class TestCharts:
     def test_every_threshold_has_its_line(self):
-        histogram = Histogram()
-        histogram.observe(np.random.default_rng(0).laplace(0, 1, 50_000).astype(np.float32))
+        histogram = whole(np.random.default_rng(0).laplace(0, 1, 50_000).astype(np.float32))
         card = card_of(0, "x", histogram, METHODS["mse"](histogram), "mse")
         svg = histogram_chart(card).svg()
         right = card.bar_width * len(card.bar_counts) * 1.015
@@ -35,8 +34,7 @@ class TestCharts:
 
     def test_a_method_more_has_a_line_and_so_has_a_range_that_no_method_gives(self, monkeypatch):
         monkeypatch.setitem(METHODS, "mine", METHODS["minmax"])
-        histogram = Histogram()
-        histogram.observe(np.random.default_rng(0).laplace(0, 1, 50_000).astype(np.float32))
+        histogram = whole(np.random.default_rng(0).laplace(0, 1, 50_000).astype(np.float32))
         for amax in (histogram.amax, 1.5):
             card = card_of(0, "x", histogram, amax, "mine")
             lines = re.findall(r'<path d="M ([\d.]+) 130 L \1 8 ?"', histogram_chart(card).svg())
@@ -54,8 +52,7 @@ class TestCharts:
         [(3, ["1"]), (2000, ["1", "10", "100", "1 k"]), (10**6, ["1", "100", "10 k", "1 M"])],
     )
     def test_counts(self, count, labels):
-        histogram = Histogram()
-        histogram.observe(np.ones(count, np.float32))
+        histogram = whole(np.ones(count, np.float32))
         svg = histogram_chart(card_of(0, "x", histogram, 1.0, "minmax")).svg()
         assert re.findall(r">(\d+(?: [kMG])?)</text>", svg)[-len(labels) :] == labels
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from calibrators.histograms.histogram import Histogram
+from tests.calibrators.histograms.kernels import whole
 
 _COUNT = 200_000
 
@@ -27,6 +27,4 @@ DISTRIBUTIONS = {
 
 
 def histogram_of(name):
-    histogram = Histogram()
-    histogram.observe(DISTRIBUTIONS[name](np.random.default_rng(0)).astype(np.float32))
-    return histogram
+    return whole(DISTRIBUTIONS[name](np.random.default_rng(0)).astype(np.float32))

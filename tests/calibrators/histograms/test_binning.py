@@ -42,15 +42,15 @@ def test_without_the_compiled_part_numpy_counts(monkeypatch):
 
 
 def test_the_peak_is_the_largest_magnitude():
-    assert peak(np.array([-3.0, 2.0], np.float32)) == 3.0
-    assert peak(np.array([0.0], np.float32)) == 0.0
-    assert peak(np.array([1.0, -np.inf], np.float32)) == np.inf
-    assert np.isnan(peak(np.array([1.0, np.nan], np.float32)))
+    assert peak(np.float32([-3.0, 2.0])) == 3.0
+    assert peak(np.float32([0.0])) == 0.0
+    assert peak(np.float32([1.0, -np.inf])) == np.inf
+    assert np.isnan(peak(np.float32([1.0, np.nan])))
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_more_bins_than_sixteen_bits_number(name):
-    values = np.array([0.0, 1.5, (1 << 17) - 1], np.float32)
+    values = np.float32([0.0, 1.5, (1 << 17) - 1])
     found = KERNELS[name].count(values, 1.0, 1 << 17)
     assert (found.taken, found.zeros, found.ends) == (3, 1, (0.0, (1 << 17) - 1))
     assert (found.counts[0], found.counts[1], found.counts[-1], found.counts.sum()) == (1, 1, 1, 3)

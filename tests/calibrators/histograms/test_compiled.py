@@ -11,7 +11,7 @@ pytestmark = pytest.mark.skipif(compiled is NUMPY, reason="trtint8 was installed
 
 
 def test_counts_zeros_and_ends():
-    values = np.array([0.0, -0.0, 0.25, -0.3, 0.5, 0.99, -1.75], np.float32)
+    values = np.float32([0.0, -0.0, 0.25, -0.3, 0.5, 0.99, -1.75])
     found = compiled.count(values, 0.5, 4)
     assert (found.taken, found.zeros, found.ends) == (7, 2, (-1.75, float(np.float32(0.99))))
     assert found.counts.tolist() == [4, 2, 0, 1]
@@ -19,7 +19,7 @@ def test_counts_zeros_and_ends():
 
 
 def test_octave_bins_share_the_upper_bits_of_a_float():
-    values = np.array([0.0, 0.25, -0.251, 0.5, 0.99, -1.75, 2**-127, 1e-45], np.float32)
+    values = np.float32([0.0, 0.25, -0.251, 0.5, 0.99, -1.75, 2**-127, 1e-45])
     for bins in (4, 512, 2048):
         octaves = compiled.count(values, 4 / bins, bins).octaves
         assert (octaves.first, octaves.counts.shape) == (0, (128, 256))
@@ -37,13 +37,13 @@ def test_octave_bins_share_the_upper_bits_of_a_float():
 
 @pytest.mark.parametrize("beyond", [2.0, -2.0, np.inf, np.nan])
 def test_a_value_that_is_in_no_bin_ends_the_count_before_its_block(beyond):
-    values = np.array([0.5, beyond, 1.5], np.float32)
+    values = np.float32([0.5, beyond, 1.5])
     found = compiled.count(values, 0.5, 4)
     assert (found.taken, found.octaves.counts.size) == (0, 0)
 
 
 def test_the_largest_range_ends_beyond_float32():
-    values = np.array([np.finfo(np.float32).max, 1.0], np.float32)
+    values = np.float32([np.finfo(np.float32).max, 1.0])
     found = compiled.count(values, 2.0**118, 1024)
     assert (found.taken, found.zeros, found.ends) == (2, 0, (0.0, float(values[0])))
     assert (found.counts[0], found.counts[1023], found.counts.sum()) == (1, 1, 2)
@@ -51,7 +51,7 @@ def test_the_largest_range_ends_beyond_float32():
 
 
 def test_sides_are_counted_apart():
-    values = np.array([0.0, -0.0, 0.25, -0.3, 0.5, 0.99, -1.75, -7.5], np.float32)
+    values = np.float32([0.0, -0.0, 0.25, -0.3, 0.5, 0.99, -1.75, -7.5])
     found = compiled.count_sides(values, (0.5, 2.0), 4)
     assert (found.taken, found.zeros, found.peaks) == (8, 2, (float(np.float32(0.99)), 7.5))
     assert found.counts.tolist() == [[3, 2, 0, 0], [2, 0, 0, 1]]
@@ -62,13 +62,13 @@ def test_sides_are_counted_apart():
 
 @pytest.mark.parametrize("beyond", [2.0, -8.0, np.inf, -np.inf, np.nan, -np.nan])
 def test_a_value_that_is_in_no_bin_of_its_side_ends_the_count(beyond):
-    values = np.array([0.5, beyond, -1.5], np.float32)
+    values = np.float32([0.5, beyond, -1.5])
     assert compiled.count_sides(values, (0.5, 2.0), 4).taken == 0
 
 
 @pytest.mark.parametrize("widths", [(0.0, 1.0), (1.0, 0.0)])
 def test_a_side_without_bins_takes_no_value_but_zero(widths):
-    values = np.array([0.0, -0.0, 0.5 if widths[0] else -0.5], np.float32)
+    values = np.float32([0.0, -0.0, 0.5 if widths[0] else -0.5])
     found = compiled.count_sides(values, widths, 4)
     assert (found.taken, found.zeros, found.counts.sum()) == (3, 2, 3)
     assert compiled.count_sides(-values, widths, 4).taken == 0

@@ -45,7 +45,7 @@ def test_what_a_relu_gives_is_counted_with_what_it_takes(threads):
         assert counted.merged() == merged and counted.first_with_nan() is None
         counted.observe([("x", np.array([np.nan, -np.nan, np.nan]))])
         assert counted.first_with_nan() == "x"
-    values = np.concatenate([*arrays, np.array([8.0, 0.0], np.float32)])
+    values = np.concatenate([*arrays, np.float32([8.0, 0.0])])
     assert list(merged) == list(before)
     assert merged["x"] == merged["other"] == whole(values)
     assert merged["y"] == whole(np.maximum(values, 0))
@@ -165,7 +165,7 @@ def _flushed(values):
 
 
 def test_subnormals_that_the_library_flushes_to_zero():
-    values = np.array([SMALLEST, -(2.0**-127), 0.0, 2.0**-126, 2.0**-120, -0.0, np.inf], np.float32)
+    values = np.float32([SMALLEST, -(2.0**-127), 0.0, 2.0**-126, 2.0**-120, -0.0, np.inf])
     there = values.view(_Flushing)
     assert int((there * 1.0 == 0).sum()) == 4
     assert histogram_of(np, there) == _on_host(values)
@@ -181,15 +181,15 @@ def test_some_tensors_there_and_some_here():
         asked.append(array.shape)
         return histogram_of(np, array, bins)
 
-    before = {name: _on_host(np.array([100.0], np.float32)) for name in ("a", "b")}
+    before = {name: _on_host(np.float32([100.0])) for name in ("a", "b")}
     with DeviceHistograms(before, 3, count) as counted:
         counted.observe([("a", OnDevice(values[0])), ("b", values[1]), ("a", values[2])])
         assert counted.first_with_nan() is None
-        counted.observe([("b", OnDevice(np.array([np.nan, 200.0], np.float32)))])
+        counted.observe([("b", OnDevice(np.float32([np.nan, 200.0])))])
         assert counted.first_with_nan() == "b"
         merged = counted.merged()
-    hundred = np.array([100.0], np.float32)
+    hundred = np.float32([100.0])
     assert merged["a"] == _on_host(hundred, values[0], values[2])
-    assert merged["b"] == _on_host(hundred, values[1], np.array([np.nan, 200.0], np.float32))
+    assert merged["b"] == _on_host(hundred, values[1], np.float32([np.nan, 200.0]))
     assert asked == [(1_500_000,), (2,)]
     assert before["a"] == _on_host(hundred)

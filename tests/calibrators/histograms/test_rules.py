@@ -22,6 +22,7 @@ from calibrators.histograms.rules import (
 )
 from calibrators.histograms.thresholds import mse
 from tests.calibrators.histograms.distributions import DISTRIBUTIONS, histogram_of
+from tests.calibrators.histograms.kernels import whole
 
 
 def ranges(histogram):
@@ -43,8 +44,7 @@ def test_every_rule_has_a_range_for_every_tensor():
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 4]))
 def test_least_error_lies_below_wide(seed, power):
-    histogram = Histogram()
-    histogram.observe(np.random.default_rng(seed).standard_normal(3000).astype(np.float32) ** power)
+    histogram = whole(np.random.default_rng(seed).standard_normal(3000).astype(np.float32) ** power)
     found = ranges(histogram)
     assert 0 < found["mse"] <= found["wide"] <= found["minmax"] == histogram.amax
     assert all(0 < value <= histogram.amax for value in found.values())
@@ -60,8 +60,7 @@ def test_wide_costs_at_most_half_a_decibel():
 
 @pytest.mark.parametrize("values", [[], [0.0, 0.0]])
 def test_nothing_but_zeros_has_the_range_zero(values):
-    histogram = Histogram()
-    histogram.observe(np.array(values, np.float32))
+    histogram = whole(np.array(values, np.float32))
     assert ranges(histogram) == dict.fromkeys(RULES, 0.0)
 
 
@@ -93,8 +92,7 @@ class TestSqnr:
 
     def test_it_agrees_with_the_values_themselves(self):
         values = np.random.default_rng(0).laplace(0, 1, 200_000).astype(np.float32)
-        histogram = Histogram()
-        histogram.observe(values)
+        histogram = whole(values)
         for amax in (3.0, 6.0, histogram.amax):
             scale = amax / 127
             error = np.abs(values) - scale * np.minimum(np.rint(np.abs(values) / scale), 127)
@@ -147,8 +145,7 @@ def test_zeros_are_values_that_nothing_clips():
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.01, 2), st.sampled_from([1, 3]))
 def test_no_range_is_better_than_the_best(seed, share, power):
-    histogram = Histogram()
-    histogram.observe(np.random.default_rng(seed).standard_normal(2000).astype(np.float32) ** power)
+    histogram = whole(np.random.default_rng(seed).standard_normal(2000).astype(np.float32) ** power)
     loss = range_loss(histogram, share * histogram.amax)
     assert loss.best_db >= loss.sqnr_db
     assert 0 <= loss.clipped <= 1
@@ -188,8 +185,7 @@ def test_the_range_of_least_squared_error_never_loses_too_much(seed, power, step
     values = np.random.default_rng(seed).standard_normal(3000) ** power + offset
     if steps:
         values = np.rint(values * steps) / steps
-    histogram = Histogram()
-    histogram.observe(values.astype(np.float32))
+    histogram = whole(values.astype(np.float32))
     assert not range_loss(histogram, mse(histogram)).excessive
 
 

@@ -10,6 +10,7 @@ from calibrators.histograms import thresholds
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.rules import range_sqnr
 from tests.calibrators.histograms.distributions import DISTRIBUTIONS, histogram_of
+from tests.calibrators.histograms.kernels import whole
 
 
 def _samples(name):
@@ -132,8 +133,7 @@ def test_candidates_that_diverge_more_than_another_by_their_last_bin_are_left_ou
 
 def test_the_zero_spike_of_a_relu_does_not_drag_the_range_down():
     values = np.maximum(np.random.default_rng(2).standard_normal(200_000).astype(np.float32), 0)
-    histogram = Histogram()
-    histogram.observe(values)
+    histogram = whole(values)
     assert histogram.zeros > 90_000
     assert thresholds.entropy(histogram) > 3.0
 
@@ -185,8 +185,7 @@ def test_ranges_that_clip_much_are_left_out():
 
 
 def test_nothing_but_zeros_has_the_range_zero():
-    histogram = Histogram()
-    histogram.observe(np.zeros(10, np.float32))
+    histogram = whole(np.zeros(10, np.float32))
     assert {method(histogram) for method in thresholds.METHODS.values()} == {0.0}
 
 
@@ -230,6 +229,5 @@ def test_entropy_clips_one_value_in_a_thousand_and_none_of_fewer(count, clips):
 
 
 def test_entropy_of_few_discrete_values_keeps_the_largest():
-    histogram = Histogram()
-    histogram.observe(np.repeat(np.float32([0.5, 1, 2, 3]), [1000, 100, 10, 2]))
+    histogram = whole(np.repeat(np.float32([0.5, 1, 2, 3]), [1000, 100, 10, 2]))
     assert thresholds.entropy(histogram) == 3.0

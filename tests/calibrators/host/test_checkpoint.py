@@ -1,6 +1,5 @@
 import base64
 import hashlib
-import os
 import subprocess
 import sys
 import zlib
@@ -11,26 +10,27 @@ import pytest
 
 import trtint8
 from calibrators import records
-from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError, OutputError, TableError
 from calibrators.histograms.histogram import Histogram
 from calibrators.host import checkpoint as checkpoint_module
 from calibrators.host import cuda_session, observer
 from calibrators.host.checkpoint import CALIBRATION, Checkpoint, Counted
+from tests.calibrators.histograms.kernels import whole
 from tests.calibrators.host.checkpoint_files import change, document_of
 from tests.calibrators.killing import AFTER, BEFORE, kill_at_write
 from tests.calibrators.networks import network
+from tests.calibrators.specs import NO_FILES, floats, normal
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 
-INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
-DATA = np.random.default_rng(5).standard_normal((40, 3)).astype(np.float32)
+INPUTS = (floats("x", "n", 3),)
+DATA = normal(5, 40, 3)
 IDENTITY = {"model": "abc", "onnxruntime": "1.2"}
 
 
 def _model():
-    weight = np.random.default_rng(6).standard_normal((3, 4)).astype(np.float32)
+    weight = normal(6, 3, 4)
     return network("(float[n,3] x) => (float[n,4] y) { y = MatMul(x, w) }", w=weight)
 
 
@@ -45,7 +45,7 @@ def _observe(path, feeds, resume=True, tensors=("x", "y")):
     checkpoint = Checkpoint(path, IDENTITY, CALIBRATION, resume, seconds=0) if path else None
     batches = open_batches(lambda: feeds, INPUTS)
     watching = observer.Observer(_model().SerializeToString(), INPUTS, tensors)
-    return watching.observe(batches, progress=False, checkpoint=checkpoint)
+    return watching.observe(batches, checkpoint=checkpoint)
 
 
 def _interrupted(path, stop, size=4):
@@ -167,7 +167,7 @@ def test_files_of_earlier_versions_are_refused_and_may_be_overwritten(content, t
 def test_killed_while_it_writes_it_ends_with_the_same_table(tmp_path):
     model, data = tmp_path / "m.onnx", tmp_path / "d.npy"
     onnx.save(_model(), model)
-    np.save(data, np.random.default_rng(1).standard_normal((40, 3)).astype(np.float32))
+    np.save(data, normal(1, 40, 3))
     command = ["calibrate", str(model), str(data), "--batch-size", "1", "--checkpoint-seconds", "0", "-o"]
     assert main([*command, str(tmp_path / "whole.json")]) == 0
     assert not (tmp_path / "whole.json.checkpoint").exists()
@@ -197,15 +197,14 @@ def test_a_file_that_is_something_else_is_neither_overwritten_nor_removed(conten
     path.write_bytes(content)
     beside.write_bytes(content)
     with pytest.raises(OutputError, match=r"notes\.json'"), pytest.warns(UserWarning, match="random:8"):
-        trtint8.calibrate(DEMO_MODEL, "random:8", checkpoint=path, checkpoint_seconds=0, progress=False)
+        trtint8.calibrate(DEMO_MODEL, "random:8", checkpoint=path, checkpoint_seconds=0)
     assert main(["calibrate", str(DEMO_MODEL), "random:8", "-o", str(tmp_path / "t.json")]) == 2
     assert str(beside) in capsys.readouterr().err
     assert path.read_bytes() == beside.read_bytes() == content
 
 
 def _progress():
-    histogram = Histogram()
-    histogram.observe(np.array([0.5, 3.0], np.float32))
+    histogram = whole(np.float32([0.5, 3.0]))
     return Counted(2, "data", {"x": histogram})
 
 
@@ -252,9 +251,7 @@ def test_verbs_refuse_a_link_in_the_place_of_their_checkpoint(verb, tmp_path, ca
     assert sorted(tmp_path.iterdir()) == before
 
 
-@pytest.mark.parametrize(
-    "make", [os.mkfifo, lambda path: path.mkdir(), lambda path: path.symlink_to("/dev/zero")]
-)
+@pytest.mark.parametrize("make", NO_FILES)
 def test_what_is_no_file_is_refused_and_not_waited_for(make, tmp_path):
     make(tmp_path / "c")
     with pytest.raises(TableError, match="cannot read the checkpoint"):
@@ -296,24 +293,13 @@ def test_with_the_checkpoint_goes_what_killed_runs_have_left_of_it(tmp_path):
 def test_a_file_holds_identity_and_progress_exactly(tmp_path):
     checkpoint = _checkpoint(tmp_path / "c")
     assert checkpoint.load() is None
-    histogram = Histogram()
-    histogram.observe(np.array([1e-44, 0.1, 3e38, np.inf, np.nan, 0], np.float32))
+    histogram = whole(np.float32([1e-44, 0.1, 3e38, np.inf, np.nan, 0]))
     counted = Counted(3, "fingerprint", {"a/b:0": histogram, "nothing seen": Histogram()})
     checkpoint.save(counted)
     assert _checkpoint(tmp_path / "c").load() == counted
     assert document_of(tmp_path / "c")["identity"] == IDENTITY
     checkpoint.remove()
     assert checkpoint.load() is None
-
-
-def test_other_data_and_other_tensors_are_refused():
-    counted = Counted(3, "fingerprint", {"x": Histogram()})
-    counted.check_data("fingerprint")
-    counted.check_tensors(["x"])
-    with pytest.raises(CalibrationDataError, match="first 3 samples"):
-        counted.check_data("another")
-    with pytest.raises(TableError, match="tensors"):
-        counted.check_tensors(["x", "y"])
 
 
 def _number(name, value):
@@ -365,8 +351,7 @@ def _tensor_with(**values):
     ],
 )
 def test_a_file_that_no_calibration_has_written_is_refused(work, tmp_path):
-    histogram = Histogram()
-    histogram.observe(np.array([0, 0.25, 3.0], np.float32))
+    histogram = whole(np.float32([0, 0.25, 3.0]))
     checkpoint = _checkpoint(tmp_path / "c")
     checkpoint.save(Counted(3, "fingerprint", {"x": histogram, "y": Histogram(zeros=3)}))
     assert checkpoint.load().samples == 3

@@ -9,7 +9,6 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError, GpuMemoryError, GpuUnavailableError, UnsupportedError
 from calibrators.histograms.counting import OnDevice
@@ -19,11 +18,12 @@ from calibrators.host.observer import Observer
 from calibrators.host.plan import plan_observation
 from tests.calibrators.here import NEEDS_DLPACK, Here
 from tests.calibrators.networks import network
+from tests.calibrators.specs import floats, normal
 
 pytestmark = NEEDS_DLPACK
 
-INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
-DATA = np.random.default_rng(5).standard_normal((40, 3)).astype(np.float32)
+INPUTS = (floats("x", "n", 3),)
+DATA = normal(5, 40, 3)
 FULL = (
     "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code returned while running Conv node. "
     "Name:'conv1' Status Message: Failed to allocate memory for requested buffer of size 939524096"
@@ -43,7 +43,7 @@ def _model(operator="Relu", output="float"):
 
 def _observed(batches, tensors=("x", "square", "product"), model=None, device="cuda"):
     observer = Observer(model or _model(), INPUTS, tensors, 2, device)
-    return observer.observe(open_batches(batches, INPUTS), progress=False)
+    return observer.observe(open_batches(batches, INPUTS))
 
 
 def _squares():

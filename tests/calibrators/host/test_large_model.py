@@ -53,9 +53,9 @@ def model(tmp_path):
 
 def test_it_is_a_file_that_all_workers_open(model, cluster, tmp_path):
     data = np.random.default_rng(1).standard_normal((12, 64), dtype=np.float32)
-    alone = trtint8.calibrate(model, data, batch_size=2, progress=False)
+    alone = trtint8.calibrate(model, data, batch_size=2)
     executor = RayExecutor(workers=2, shard_batches=1)
-    shared = trtint8.calibrate(model, data, batch_size=2, progress=False, executor=executor)
+    shared = trtint8.calibrate(model, data, batch_size=2, executor=executor)
     alone.save(tmp_path / "alone.json")
     shared.save(tmp_path / "shared.json")
     assert (tmp_path / "shared.json").read_bytes() == (tmp_path / "alone.json").read_bytes()

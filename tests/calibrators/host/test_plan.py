@@ -4,7 +4,6 @@ import numpy as np
 import onnx
 import pytest
 
-from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.host import cuda_session, observer
 from calibrators.host.observer import Observer
@@ -12,6 +11,7 @@ from calibrators.host.plan import divided, plan_observation
 from calibrators.host.weights import LightModel
 from tests.calibrators.histograms.kernels import whole
 from tests.calibrators.networks import network
+from tests.calibrators.specs import floats, normal
 
 
 def _model():
@@ -31,11 +31,11 @@ def _model():
 
 def observed(model, inputs, names, data, **options):
     batches = open_batches(data, inputs, **options)
-    return Observer(model, inputs, names).observe(batches, progress=False)
+    return Observer(model, inputs, names).observe(batches)
 
 
 TENSORS = ("again", "x", "moved", "flat", "constant", "y")
-ROWS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
+ROWS = (floats("x", "n", 3),)
 
 
 @pytest.mark.parametrize("form", ["light", "bytes", "path"])
@@ -54,7 +54,7 @@ def test_what_only_rearranges_is_observed_once(form, tmp_path):
 
 
 def test_every_tensor_gets_a_histogram_of_its_own_in_the_order_that_was_asked():
-    data = np.random.default_rng(1).standard_normal((5, 3)).astype(np.float32)
+    data = normal(1, 5, 3)
     seen = observed(_model().SerializeToString(), ROWS, TENSORS, data)
     assert seen.histograms["x"] == seen.histograms["moved"] == whole(data)
     assert seen.histograms["x"] is not seen.histograms["moved"]
@@ -102,7 +102,7 @@ def test_only_what_is_counted_itself_shows_a_relu():
     plan = plan_observation(model, ["x"], names, rectify=True)
     assert plan.rectified == {"a": "x", "b": "middle"}
     assert plan.parts[0].computed == ("half", "middle", "c", "d", "e", "y")
-    data = np.random.default_rng(3).standard_normal((50, 3)).astype(np.float32)
+    data = normal(3, 50, 3)
     seen = observed(model, ROWS, names, data)
     positive, middle = np.maximum(data, 0), np.maximum(data, 0) - data - np.float32(0.5)
     assert seen.histograms["a"] == seen.histograms["e"] == whole(positive)
@@ -156,14 +156,14 @@ def _branching(crossing=("c", "a", "b", "d")):
             >
             y = Add(a, d)
         }}""",
-        w=np.random.default_rng(3).standard_normal((4, 3, 1, 1)).astype(np.float32),
+        w=normal(3, 4, 3, 1, 1),
         offset=np.float32(0.25),
         condition=np.array(True),
     )
 
 
 NAMES = ("x", "c", "a", "b", "d", "y")
-IMAGES = (InputSpec("x", np.dtype(np.float32), ("n", 3, 8, 8)),)
+IMAGES = (floats("x", "n", 3, 8, 8),)
 
 
 #: Bytes of one of these tensors per sample.
@@ -221,7 +221,7 @@ def test_tensors_of_unknown_type_are_not_cut():
 def test_parts_find_what_the_whole_finds(form, most, tmp_path, monkeypatch):
     content = _branching().SerializeToString()
     (tmp_path / "m.onnx").write_bytes(content)
-    data = np.random.default_rng(5).standard_normal((7, 3, 8, 8)).astype(np.float32)
+    data = normal(5, 7, 3, 8, 8)
 
     def seen():
         given = tmp_path / "m.onnx" if form == "path" else LightModel.parse(content)
@@ -260,8 +260,8 @@ def test_what_crosses_keeps_its_type(monkeypatch):
             y = Reshape(c, sizes)
         }}"""
     )
-    inputs = (InputSpec("x", np.dtype(np.float32), ("n", 8)),)
-    data = np.random.default_rng(5).standard_normal((7, 8)).astype(np.float32)
+    inputs = (floats("x", "n", 8),)
+    data = normal(5, 7, 8)
 
     def seen():
         light = LightModel.parse(model.SerializeToString())

@@ -1,5 +1,3 @@
-import os
-
 import numpy as np
 import onnx
 import pytest
@@ -9,6 +7,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from calibrators.host.weights import LARGE, LightModel
+from tests.calibrators.specs import NO_FILES
 
 LARGEST = np.arange(LARGE // 4, dtype=np.float32).reshape(32, -1)
 CONSTANTS = {
@@ -159,9 +158,7 @@ def test_what_is_wrong_stays_wrong():
     assert not light.weights and light.message == elsewhere
 
 
-@pytest.mark.parametrize(
-    "make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.mkdir()]
-)
+@pytest.mark.parametrize("make", NO_FILES)
 def test_what_is_no_file_is_refused_and_not_waited_for(make, tmp_path):
     make(tmp_path / "m.onnx")
     with pytest.raises(OSError, match=r"m\.onnx"):

@@ -5,12 +5,12 @@ import time
 
 import numpy as np
 
-from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.ray.cluster import RayExecutor
 from calibrators.ray.workers import fan_out
+from tests.calibrators.specs import floats
 
-INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
+INPUTS = (floats("x", "n", 3),)
 DATA = np.arange(120, dtype=np.float32).reshape(40, 3)
 
 

@@ -12,19 +12,19 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
-import onnx
 import onnxruntime as ort
 import pytest
 
 import trtint8
-from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError, WorkerError
 from calibrators.host.observer import Observer
 from calibrators.ray import distributed
 from calibrators.ray.cluster import RayExecutor
 from calibrators.ray.distributed import RayObserver
+from tests.calibrators.networks import network
 from tests.calibrators.ray.readers import DeadOnArrival, Dying, TellingGpus, around, halved
+from tests.calibrators.specs import floats, normal
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, load_digits_split
 
@@ -36,8 +36,8 @@ ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'trti
 rays_own_warnings = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 SAMPLES = 102  # 17 batches of 6
-INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
-DATA = np.random.default_rng(5).standard_normal((40, 3)).astype(np.float32)
+INPUTS = (floats("x", "n", 3),)
+DATA = normal(5, 40, 3)
 
 
 @pytest.fixture(scope="module")
@@ -66,42 +66,21 @@ def _over_ray(data, tmp_path, *, batch_size=6, threads=None, limit=None, **how):
 
 
 def _model(operator="Relu"):
-    nodes = [onnx.helper.make_node(operator, ["x"], ["y"], "only")]
-    values = [
-        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 3]) for name in ("x", "y")
-    ]
-    graph = onnx.helper.make_graph(nodes, "g", values[:1], values[1:])
-    opset = onnx.helper.make_opsetid("", 17)
-    return onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8).SerializeToString()
-
-
-class _Given:
-    """A model that is there anyway, as a context."""
-
-    def __init__(self, model):
-        self._model = model
-
-    def __enter__(self):
-        return self._model
-
-    def __exit__(self, *error):
-        pass
+    return network(f"(float[n,3] x) => (float[n,3] y) {{ y = {operator}(x) }}").SerializeToString()
 
 
 def _over(model, tensors, threads, **how):
-    return RayObserver(
-        model, _Given(_model()), INPUTS, tensors, threads, RayExecutor(**how), "cpu", None, divides=False
-    )
+    model, here = contextlib.nullcontext(model), contextlib.nullcontext(_model())
+    return RayObserver(model, here, INPUTS, tensors, threads, RayExecutor(**how), "cpu", None, divides=False)
 
 
 def _observe(shards, model=None, keep=0, **how):
-    model = _model() if model is None else model
-    observer = _over(_Given(model), ["x", "y"], None, **how)
-    return observer.observe(shards, progress=False, keep=keep)
+    observer = _over(model or _model(), ["x", "y"], None, **how)
+    return observer.observe(shards, keep=keep)
 
 
 def _alone(data):
-    return Observer(_model(), INPUTS, ["x", "y"]).observe(open_batches(data, INPUTS), progress=False)
+    return Observer(_model(), INPUTS, ["x", "y"]).observe(open_batches(data, INPUTS))
 
 
 def _dying(tmp_path, deaths):
@@ -124,13 +103,13 @@ def test_the_table_does_not_depend_on_workers_and_shards(workers, workers_here, 
 
 
 def test_the_method_auto_is_among_what_does_not_depend_on_them(images, expected, tmp_path):
-    table = trtint8.calibrate(DEMO_MODEL, images, batch_size=6, progress=False)
+    table = trtint8.calibrate(DEMO_MODEL, images, batch_size=6)
     assert table.method == "auto" and max(table.choice.samples.values()) > 6
     assert _digest(table, tmp_path) == expected
 
 
 def test_workers_keep_the_samples_that_one_process_keeps(workers_here):
-    alone = Observer(_model(), INPUTS, ["x", "y"]).observe(open_batches(DATA, INPUTS), progress=False, keep=7)
+    alone = Observer(_model(), INPUTS, ["x", "y"]).observe(open_batches(DATA, INPUTS), keep=7)
     seen = _observe(open_batches(DATA, INPUTS, batch_size=3), keep=7, workers=2, shard_batches=2)
     found, wanted = ([sample["x"].tolist() for sample in one.kept.samples] for one in (seen, alone))
     assert found == wanted and len(wanted) == 7
@@ -200,9 +179,7 @@ def test_a_ray_dataset_is_limited_and_checked(ray_data, images, tmp_path):
 
 @rays_own_warnings
 def test_a_ray_dataset_and_a_fixed_batch(ray_data):
-    shards = open_batches(
-        ray_data.from_numpy(np.array_split(DATA, 3)), (InputSpec("x", np.dtype(np.float32), (6, 3)),)
-    )
+    shards = open_batches(ray_data.from_numpy(np.array_split(DATA, 3)), (floats("x", 6, 3),))
     with pytest.warns(UserWarning, match="left out the last 4 samples"):
         seen = _observe(shards)
     assert seen.histograms == _alone(DATA[:36]).histograms
@@ -412,21 +389,21 @@ def test_more_workers_than_there_is_room_for(cluster, images, expected, tmp_path
     ],
 )
 def test_what_the_cluster_cannot_do(how, threads, sentence, cluster):
-    observer = _over(_Given(_model()), ["x"], threads, **how)
+    observer = _over(_model(), ["x"], threads, **how)
     with pytest.raises(UnsupportedError, match=sentence):
         observer.observe(open_batches(DATA, INPUTS))
 
 
 def test_workers_without_gpus_are_not_asked_to_run_on_them(images):
     with pytest.raises(UnsupportedError, match="device 'cuda' would find none; set num_gpus"):
-        trtint8.calibrate(DEMO_MODEL, images, executor="ray", device="cuda", progress=False)
+        trtint8.calibrate(DEMO_MODEL, images, executor="ray", device="cuda")
 
 
 @pytest.mark.skipif("CUDAExecutionProvider" in ort.get_available_providers(), reason="it would run")
 def test_workers_run_where_they_are_told(images, cluster):
     executor = RayExecutor(num_gpus=1)  # the cluster says that it has one
     with pytest.raises(UnsupportedError, match="has no CUDA provider; run pip"):
-        trtint8.calibrate(DEMO_MODEL, images, executor=executor, device="cuda", progress=False)
+        trtint8.calibrate(DEMO_MODEL, images, executor=executor, device="cuda")
 
 
 @pytest.mark.parametrize(("name", "value"), [("workers", 0), ("shard_batches", -1), ("num_gpus", -0.5)])
@@ -453,7 +430,7 @@ def test_on_the_command_line(cluster, images, expected, tmp_path):
     ("address", "reason"),
     [("127.0.0.1:1", ".*Connection refused"), ("nonsense", "Invalid address|Port is not specified")],
 )
-def test_a_cluster_that_is_not_there(address, reason, tmp_path, capsys):
+def test_a_cluster_that_is_not_there(address, reason, tmp_path):
     arguments = ["calibrate", str(DEMO_MODEL), "random:8", "-o", str(tmp_path / "t.json"), "--ray", address]
     code = f"import sys; from trtint8.cli.main import main; sys.exit(main({arguments!r}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

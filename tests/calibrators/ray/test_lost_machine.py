@@ -5,14 +5,14 @@ import time
 import numpy as np
 import pytest
 
-from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.ray.cluster import RayExecutor
 from calibrators.ray.workers import fan_out
+from tests.calibrators.specs import floats
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'trtint8[ray]')")
 
-INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
+INPUTS = (floats("x", "n", 3),)
 DATA = np.arange(120, dtype=np.float32).reshape(40, 3)
 
 

@@ -5,12 +5,9 @@ from contextlib import nullcontext
 from functools import partial
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
 
 import trtint8
-from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.host import observer
@@ -19,6 +16,8 @@ from calibrators.ray.cluster import RayExecutor
 from calibrators.ray.distributed import RayObserver
 from tests.calibrators.host.checkpoint_files import document_of
 from tests.calibrators.killing import AFTER, BEFORE, kill_at_write
+from tests.calibrators.networks import network
+from tests.calibrators.specs import floats, normal
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, load_digits_split
 
@@ -26,25 +25,17 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip instal
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'trtint8[ray]')")
 
-INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
+INPUTS = (floats("x", "n", 3),)
 TENSORS = ("x", "y", "z")
-DATA = np.random.default_rng(5).standard_normal((60, 3)).astype(np.float32)
+DATA = normal(5, 60, 3)
 IDENTITY = {"model": "abc", "onnxruntime": "1.2"}
 
 
 def _model():
     """A product; the checkpoint has what its transposition holds only once."""
-    weight = np.random.default_rng(6).standard_normal((3, 4)).astype(np.float32)
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"]), helper.make_node("Transpose", ["y"], ["z"])],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])],
-        [helper.make_tensor_value_info("z", TensorProto.FLOAT, [4, "n"])],
-        [onnx.numpy_helper.from_array(weight, "w")],
-    )
-    return helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
-    ).SerializeToString()
+    weight = normal(6, 3, 4)
+    text = "(float[n,3] x) => (float[4,n] z) { y = MatMul(x, w) z = Transpose(y) }"
+    return network(text, w=weight).SerializeToString()
 
 
 def _feeds(data, size, stop=None):
@@ -61,7 +52,7 @@ def _checkpoint(path):
 def _alone(path, feeds):
     batches = open_batches(lambda: feeds, INPUTS)
     alone = observer.Observer(_model(), INPUTS, TENSORS)
-    return alone.observe(batches, progress=False, checkpoint=_checkpoint(path))
+    return alone.observe(batches, checkpoint=_checkpoint(path))
 
 
 def _observer(tensors, **how):
@@ -74,7 +65,7 @@ def _observer(tensors, **how):
 
 def _over_ray(path, feeds, **how):
     observer = _observer(TENSORS, **how)
-    return observer.observe(open_batches(lambda: feeds, INPUTS), progress=False, checkpoint=_checkpoint(path))
+    return observer.observe(open_batches(lambda: feeds, INPUTS), checkpoint=_checkpoint(path))
 
 
 def _samples(path):
@@ -166,7 +157,7 @@ def test_through_the_api_and_on_the_command_line(cluster, tmp_path, capsys):
         yield from ({name: images[start : start + 4]} for start in range(0, 32, 4))
         raise ConnectionError("gone")
 
-    options = {"checkpoint": path, "checkpoint_seconds": 0, "progress": False}
+    options = {"checkpoint": path, "checkpoint_seconds": 0}
     here = RayExecutor(**ONE)
     with pytest.raises(ConnectionError):
         trtint8.calibrate(DEMO_MODEL, feeds, executor=here, **options)
@@ -188,7 +179,7 @@ def test_through_the_api_and_on_the_command_line(cluster, tmp_path, capsys):
 def test_a_driver_that_is_killed_while_it_writes_ends_with_the_same_table(cluster, tmp_path):
     model, data = tmp_path / "m.onnx", tmp_path / "d.npy"
     model.write_bytes(_model())
-    np.save(data, np.random.default_rng(1).standard_normal((1000, 3)).astype(np.float32))
+    np.save(data, normal(1, 1000, 3))
     command = ["calibrate", str(model), str(data), "--batch-size", "1", "-o"]
     assert main([*command, str(tmp_path / "whole.json")]) == 0
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.errors import ModelError
 from calibrators.ray.workers import Task
+from tests.calibrators.specs import floats
 
-INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
+INPUTS = (floats("x", "n", 3),)
 DATA = np.arange(30, dtype=np.float32).reshape(10, 3)
 
 

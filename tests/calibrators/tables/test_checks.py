@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from calibrators.errors import TableError
-from calibrators.tables.checks import check_names, check_ranges, check_ranges_by_hand
 from calibrators.tables.table import CalibrationTable, Provenance
 
 LARGEST = 127 * float(np.finfo(np.float32).max)
@@ -15,26 +14,26 @@ LARGEST = 127 * float(np.finfo(np.float32).max)
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), 2 * LARGEST, 10**400, "1", None, True])
 def test_no_range(value):
-    for check in (check_ranges, check_ranges_by_hand):
+    for check in (CalibrationTable, CalibrationTable({}).override):
         with pytest.raises(TableError, match=r": 'a' \("):
             check({"b": 1.0, "a": value})
     with pytest.raises(TableError, match=r"'t4' \(.*\) and 4 more$"):  # the first five are named
-        check_ranges({f"t{number}": value for number in range(9)})
+        CalibrationTable({f"t{number}": value for number in range(9)})
 
 
 def test_zero_is_no_range_by_hand():
-    check_ranges({"a": 0, "b": np.float32(2.5), "c": LARGEST})
-    check_ranges_by_hand({"b": 1e-30, "c": np.int64(3)})
+    CalibrationTable({"a": 0, "b": np.float32(2.5), "c": LARGEST})
+    CalibrationTable({}).override({"b": 1e-30, "c": np.int64(3)})
     for value in (0.0, 1e-50, 1e300):
         with pytest.raises(TableError, match=rf"by hand .*: 'a' \({re.escape(repr(value))}\)$"):
-            check_ranges_by_hand({"a": value})
+            CalibrationTable({}).override({"a": value})
 
 
 @pytest.mark.parametrize("name", [5, None, "\ud800"])
 def test_no_name(name):
-    check_names(["a", "ä", ""])
+    CalibrationTable(dict.fromkeys(["a", "ä", ""], 1.0))
     with pytest.raises(TableError, match=re.escape(repr(name))):
-        check_names(["a", name])
+        CalibrationTable({"a": 1.0, name: 1.0})
 
 
 @pytest.mark.parametrize(

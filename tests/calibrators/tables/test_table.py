@@ -14,6 +14,7 @@ from calibrators.histograms.rules import range_loss
 from calibrators.tables.choice import RangeChoice
 from calibrators.tables.formats import tensorrt_cache
 from calibrators.tables.table import CalibrationTable, Provenance
+from tests.calibrators.histograms.kernels import whole
 
 HEADER = b"TRT-8601-EntropyCalibration2\n"
 
@@ -87,8 +88,7 @@ def test_signed_ranges():
 
 @pytest.mark.parametrize("ending", [".json", ".cache"])
 def test_signed_ranges_are_in_our_own_tables_alone(tmp_path, ending):
-    histogram = Histogram()
-    histogram.observe(np.array([-0.3, 3.0], np.float32))
+    histogram = whole(np.float32([-0.3, 3.0]))
     table = CalibrationTable.from_histograms({"x": histogram}, "minmax", Provenance())
     loaded = CalibrationTable.load(table.save(tmp_path / f"t{ending}"))
     low = float(np.float32(-0.3))
@@ -214,8 +214,7 @@ def test_what_no_file_of_a_table_holds_is_no_provenance(tmp_path, wrong):
 
 @pytest.fixture
 def table():
-    histogram = Histogram()
-    histogram.observe(np.array([0, 0, 1, 1, 1, 1, 1, 8], np.float32))
+    histogram = whole(np.float32([0, 0, 1, 1, 1, 1, 1, 8]))
     return CalibrationTable.from_histograms({"<x>": histogram}, "minmax", Provenance(samples=7))
 
 

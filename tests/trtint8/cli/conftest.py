@@ -1,8 +1,11 @@
 """Files that the verbs read."""
 
+import json
+
 import numpy as np
 import pytest
 
+from tests.trtint8.cli.calls import succeeds, words_of
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, load_digits_split
 
@@ -22,5 +25,45 @@ def files(tmp_path_factory):
 @pytest.fixture(scope="session")
 def table(files):
     path = files / "t.json"
-    assert main(["calibrate", MODEL, str(files / "calibration.npz"), "-o", str(path)]) == 0
+    succeeds("calibrate", MODEL, files / "calibration.npz", "-o", path)
     return str(path)
+
+
+@pytest.fixture
+def refused(capsys):
+    """Calls a verb that has to be refused, and gives its one sentence."""
+
+    def call(*parts):
+        capsys.readouterr()
+        words = words_of(parts)
+        assert main(words) == 2
+        printed, said = capsys.readouterr()
+        (line,) = said.splitlines()
+        assert printed == "" and line.startswith(f"trtint8 {words[0]}: ")
+        return line
+
+    return call
+
+
+@pytest.fixture
+def as_json(capsys):
+    """Calls a verb, and gives what it prints as JSON."""
+
+    def call(*parts):
+        capsys.readouterr()
+        succeeds(*parts, "--json")
+        return json.loads(capsys.readouterr().out)
+
+    return call
+
+
+@pytest.fixture
+def prints(capsys):
+    """Calls a verb, and gives what it prints."""
+
+    def call(*parts):
+        capsys.readouterr()
+        succeeds(*parts)
+        return capsys.readouterr().out
+
+    return call

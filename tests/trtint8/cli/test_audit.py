@@ -9,11 +9,11 @@ import pytest
 
 import trtint8
 from tests.trtint8.auditing.kernels import GPU, product, report
+from tests.trtint8.cli.calls import succeeds
 from tests.trtint8.cli.conftest import MODEL
 from trtint8.auditing.audit import estimate_engine
 from trtint8.auditing.results import Audit
 from trtint8.cli import audit as verb
-from trtint8.cli.main import main
 from trtint8.report.files import parse
 
 HALF = estimate_engine("FP16", report(product("a", "Half", "Half", 1000)), {"a": 1000, "b": 1}, GPU)
@@ -35,8 +35,8 @@ AUDIT = Audit(
 
 
 def test_engines_side_by_side(rtx, table, capsys):
-    given = ["--gpu", "RTX 4090", "--target", "rtx", "--keep-int8", "/fc/*", "--explain"]
-    assert main(["audit", MODEL, table, *given]) == 0
+    given = "--gpu 'RTX 4090' --target rtx --keep-int8 /fc/* --explain"
+    succeeds("audit", MODEL, table, given)
     printed, said = capsys.readouterr()
     assert said == ""
     lines = printed.splitlines()
@@ -51,7 +51,7 @@ def test_engines_side_by_side(rtx, table, capsys):
 
 
 def test_json(rtx, table, capsys):
-    assert main(["audit", MODEL, table, "--gpu", "h100", "--target", "rtx", "--json"]) == 0
+    succeeds("audit", MODEL, table, "--gpu h100 --target rtx --json")
     printed, said = capsys.readouterr()
     found = parse("audit", json.loads(printed), "stdout")
     assert found.gpu.name == "H100"
@@ -61,9 +61,8 @@ def test_json(rtx, table, capsys):
     )
 
 
-def test_an_unknown_gpu(table, capsys):
-    assert main(["audit", MODEL, table, "--gpu", "GTX 1080"]) == 2
-    assert capsys.readouterr().err.startswith(
+def test_an_unknown_gpu(table, refused):
+    assert refused("audit", MODEL, table, "--gpu 'GTX 1080'").startswith(
         "trtint8 audit: there are no figures for a GPU 'GTX 1080'; choose among RTX "
     )
 
@@ -73,7 +72,7 @@ def shown(monkeypatch, capsys):
     def show(audit):
         call = functools.wraps(trtint8.audit)(lambda *_arguments, **_options: audit)
         monkeypatch.setattr(verb, "audit", call)
-        assert main(["audit", "m.onnx", "t.json", "--gpu", "Round", "--explain"]) == 0
+        succeeds("audit m.onnx t.json --gpu Round --explain")
         return capsys.readouterr()
 
     return show
@@ -136,12 +135,11 @@ class TestMeasuredLayers:
 
         return nodes, write("fp16", 0.5, 0.0), write("int8", 0.75, 2.0)
 
-    def test_stand_beside_estimated_ones(self, rtx, table, profiles, capsys):
+    def test_stand_beside_estimated_ones(self, rtx, table, profiles, prints, as_json):
         nodes, fp16, int8 = profiles
-        words = ["audit", MODEL, table, "--gpu", "RTX 4090", "--target", "rtx"]
-        words += ["--layer-times", f"FP16={fp16}", "--layer-times", f"INT8+FP16={int8}"]
-        assert main([*words, "--json"]) == 0
-        found = parse("audit", json.loads(capsys.readouterr().out), "stdout")
+        times = f"--layer-times FP16={fp16} --layer-times INT8+FP16={int8}"
+        words = ["audit", MODEL, table, "--gpu 'RTX 4090' --target rtx", times]
+        found = parse("audit", as_json(*words), "stdout")
         assert found.measured_seconds == pytest.approx(
             {"FP16": 0.5e-3 * len(nodes), "INT8+FP16": 2e-3 + 0.75e-3 * len(nodes)}
         )
@@ -156,12 +154,11 @@ class TestMeasuredLayers:
         assert reformat.layers[0] == nodes[0] and reformat.seconds == pytest.approx(2e-3)
         assert small.seconds == pytest.approx(0.25e-3 * len(nodes))
         assert {*small.layers} == {*nodes}
-        assert main(words) == 0
-        printed = capsys.readouterr().out
+        printed = prints(*words)
         assert "what INT8 costs beside FP16, measured" in printed and "measured time of all layers" in printed
 
-    def test_that_are_of_no_engine(self, rtx, table, profiles, tmp_path, capsys):
-        words = ["audit", MODEL, table, "--gpu", "RTX 4090", "--target", "rtx", "--layer-times"]
+    def test_that_are_of_no_engine(self, rtx, table, profiles, tmp_path, refused):
+        words = ["audit", MODEL, table, "--gpu 'RTX 4090' --target rtx --layer-times"]
         other, damaged = tmp_path / "other.json", tmp_path / "damaged.json"
         other.write_text('[{"count": 1}, {"name": "another", "averageMs": 1}]')
         damaged.write_text("[")
@@ -173,5 +170,4 @@ class TestMeasuredLayers:
             "FP16",
         ]
         for text in given:
-            assert main([*words, text]) == 2
-            assert capsys.readouterr().err.count("\n") == 1
+            refused(*words, text)

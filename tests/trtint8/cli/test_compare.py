@@ -1,13 +1,11 @@
 """`trtint8 compare` as a user meets it."""
 
-import json
 import shutil
 
 import pytest
 
 from tests.trtint8.report.samples import write_all
 from trtint8.cli.compare import print_rows, runs_per_table
-from trtint8.cli.main import main
 from trtint8.report.comparison import ComparedRow
 
 
@@ -24,15 +22,13 @@ def runs(tmp_path):
     return [str(folder), str(other)]
 
 
-def test_the_terminal_names_what_differs(runs, capsys):
-    assert main(["compare", *runs]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_the_terminal_names_what_differs(runs, prints, as_json):
+    lines = prints("compare", *runs).splitlines()
     (method,) = [line for line in lines if "│" in line and "calibration method" in line]
     cells = [cell.strip() for cell in method.split("│")[1:-1]]
     assert cells == ["calibration method", "entropy", "mse", "differs"]
     assert lines[-1] == "Different: calibration method"
-    assert main(["compare", *runs, "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = as_json("compare", *runs)
     assert printed["runs"] == ["net", "other"] and printed["differences"] == ["calibration method"]
     assert printed["rows"][0] == {
         "name": "calibration method",
@@ -71,7 +67,7 @@ def titles(lines):
     return [line.strip().partition(", ")[2] for line in lines if line.strip().startswith("Side by side")]
 
 
-def test_eight_runs_fit_80_columns(tmp_path, capsys, monkeypatch):
+def test_eight_runs_fit_80_columns(tmp_path, capsys, prints, monkeypatch):
     methods = ("entropy", "mse", "minmax", "percentile") * 2
     (tmp_path / "net").mkdir()
     write_all(tmp_path / "net")
@@ -80,8 +76,7 @@ def test_eight_runs_fit_80_columns(tmp_path, capsys, monkeypatch):
     for file, method in zip(files, methods, strict=True):
         file.write_text(text.replace('"entropy"', f'"{method}"'))
     monkeypatch.setattr("trtint8.cli.output._PIPE_WIDTH", 80)
-    assert main(["compare", *map(str, files)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = prints("compare", *map(str, files)).splitlines()
     assert max(map(len, lines)) <= 80
     assert titles(lines) == ["runs 1 to 3 of 8", "runs 4 to 6 of 8", "runs 7 to 8 of 8"]
     table = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
@@ -93,25 +88,26 @@ def test_eight_runs_fit_80_columns(tmp_path, capsys, monkeypatch):
     assert titles(capsys.readouterr().out.splitlines()) == ["runs 1 to 3 of 4", "run 4 of 4"]
 
 
-def test_a_page(runs, tmp_path, capsys):
+def test_a_page(runs, tmp_path, prints):
     pytest.importorskip("jinja2", reason="jinja2 is not installed (pip install 'trtint8[report]')")
     pytest.importorskip("matplotlib", reason="matplotlib is not installed (pip install 'trtint8[report]')")
-    assert main(["compare", *runs, "-o", str(tmp_path / "c.html")]) == 0
-    assert capsys.readouterr().out.endswith(f"written to '{tmp_path / 'c.html'}'\n")
+    assert prints("compare", *runs, "-o", tmp_path / "c.html").endswith(
+        f"written to '{tmp_path / 'c.html'}'\n"
+    )
     assert "Different: calibration method." in (tmp_path / "c.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["net.engine", "net.engine.json", "net.accuracy.json"])
-def test_what_is_compared_is_not_overwritten(runs, tmp_path, capsys, name):
+def test_what_is_compared_is_not_overwritten(runs, tmp_path, refused, name):
     path, page = tmp_path / "net" / name, tmp_path / "page.html"
     before = path.read_bytes()
     page.symlink_to(path)
-    assert main(["compare", *runs, "-o", str(page)]) == 2
-    assert f"cannot write '{page}': it is read as well; give another name" in capsys.readouterr().err
+    said = refused("compare", *runs, "-o", page)
+    assert f"cannot write '{page}': it is read as well; give another name" in said
     assert path.read_bytes() == before
 
 
-def test_a_page_is_written_under_the_name_of_a_page(tmp_path, capsys):
+def test_a_page_is_written_under_the_name_of_a_page(tmp_path, refused):
     """Before anything is read."""
     data = tmp_path / "heldout.npz"
     data.write_bytes(b"samples")
@@ -119,13 +115,10 @@ def test_a_page_is_written_under_the_name_of_a_page(tmp_path, capsys):
         (data, f"'{data}' does not end in .html"),
         (tmp_path / "no" / "c.html", "does not exist"),
     ):
-        assert main(["compare", "nowhere", "elsewhere", "-o", str(output)]) == 2
-        error = capsys.readouterr().err
-        assert error.startswith("trtint8 compare: ") and words in error and error.count("\n") == 1
+        assert words in refused("compare nowhere elsewhere -o", output)
     assert data.read_bytes() == b"samples"
 
 
 @pytest.mark.parametrize(("others", "words"), [([], "at least two runs"), (["nowhere"], "'nowhere'")])
-def test_mistakes(runs, others, words, capsys):
-    assert main(["compare", runs[0], *others]) == 2
-    assert words in capsys.readouterr().err
+def test_mistakes(runs, others, words, refused):
+    assert words in refused("compare", runs[0], *others)

@@ -1,20 +1,15 @@
 """The demo: its files, and the figures that it prints."""
 
-import json
-
 import pytest
-
-from trtint8.cli.main import main
 
 FILES = ["digits.engine", "digits.engine.json", "digits.qdq.onnx", "digits.table.json"]
 
 
 @pytest.mark.slow
-def test_figures_and_files(rtx, tmp_path, capsys):
+def test_figures_and_files(rtx, tmp_path, as_json):
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     folder = tmp_path / "new" / "demo"
-    assert main(["demo", "--output", str(folder), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = as_json("demo --output", folder)
     assert sorted(path.name for path in folder.iterdir()) == FILES
     assert sorted(found["files"]) == [str(folder / name) for name in FILES]
     assert found["layers_in_int8"] == found["weighted_layers"] == 9
@@ -25,11 +20,10 @@ def test_figures_and_files(rtx, tmp_path, capsys):
     assert found["seconds"] > 0
 
 
-def test_a_folder_that_cannot_be_made(tmp_path, monkeypatch, capsys):
+def test_a_folder_that_cannot_be_made(tmp_path, monkeypatch, refused):
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     for name in ("file/demo", ""):  # which is not the current folder
-        assert main(["demo", "--output", name]) == 2
-        assert len(capsys.readouterr().err.splitlines()) == 1
+        refused("demo --output", name)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -2,24 +2,22 @@
 
 import json
 
+from tests.trtint8.cli.calls import succeeds
 from tests.trtint8.deployment.conftest import make_engine  # noqa: F401
-from trtint8.cli.main import main
 
 
-def test_the_preprocessing_travels_along(make_engine, tmp_path, capsys):  # noqa: F811
+def test_the_preprocessing_travels_along(make_engine, tmp_path, as_json, refused):  # noqa: F811
     folder = tmp_path / "models"
-    command = ["deploy", str(make_engine()), "--to", "triton", "-o", str(folder), "--mean", "0.5", "--json"]
-    assert main(command) == 0
-    shown = json.loads(capsys.readouterr().out)
+    command = ["deploy", make_engine(), "--to triton -o", folder, "--mean 0.5"]
+    shown = as_json(*command)
     assert shown["to"] == "triton"
     assert str(folder / "net" / "config.pbtxt") in shown["files"]
     assert json.loads((folder / "model.json").read_text())["preprocessing"]["mean"] == [0.5]
-    assert main(command) == 2
-    assert "the folder is not empty; give a new one" in capsys.readouterr().err
+    assert "the folder is not empty; give a new one" in refused(*command)
 
 
 def test_the_files_are_listed(make_engine, tmp_path, capsys):  # noqa: F811
-    assert main(["deploy", str(make_engine()), "--to", "docker", "-o", str(tmp_path / "image")]) == 0
+    succeeds("deploy", make_engine(), "--to docker -o", tmp_path / "image")
     output = capsys.readouterr()
     assert "Dockerfile" in output.out
     assert "README.md says how to run it" in output.err

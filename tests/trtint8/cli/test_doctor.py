@@ -1,28 +1,23 @@
 """What the verb says of this machine."""
 
-import json
-
 import pytest
 
 import trtint8
 from calibrators.cuda import gpu_problem
 from calibrators.tensorrt import flavor
-from trtint8.cli.main import main
 
 
 @pytest.mark.skipif(gpu_problem() is None, reason="this machine has a GPU")
-def test_doctor_says_what_each_route_needs(capsys):
-    assert main(["doctor", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+def test_doctor_says_what_each_route_needs(as_json):
+    found = as_json("doctor")
     assert found["build, explicit route"].startswith("works with TensorRT for RTX")
     assert found["build, implicit route"].startswith("needs ")
     assert "an NVIDIA GPU" in found["build, implicit route"]
     assert found["run, bench, validate on the GPU"] == "needs an NVIDIA GPU"
 
 
-def test_what_works_is_true_or_false(capsys):
-    assert main(["doctor", "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+def test_what_works_is_true_or_false(as_json):
+    printed = as_json("doctor")
     found = trtint8.doctor()
     assert printed == found.to_json()
     assert {what: words for what, words in found if what != "found"}.items() <= printed.items()

@@ -198,7 +198,7 @@ def inputs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("inputs")
     images = np.random.default_rng(1).normal(size=(64, 1, 8, 8)).astype(np.float32)
     np.savez(folder / "s.npz", images=images)
-    table = trtint8.calibrate(DEMO_MODEL, {"images": images}, progress=False)
+    table = trtint8.calibrate(DEMO_MODEL, {"images": images})
     for name in ("t.json", "t.cache"):
         table.save(folder / name)
     onnx.save(trtint8.quantize(DEMO_MODEL, table), folder / "q.onnx")

@@ -97,7 +97,7 @@ AGAIN = f"--profile {PROFILE} --profile {PROFILE}"
         ("table set {table} images -o {out}/t.json", "TENSOR=AMAX: 'images' is not"),
     ],
 )
-def test_bad_input_is_one_sentence_and_status_two(rtx, line, named, files, table, tmp_path, capsys):
+def test_bad_input_is_one_sentence_and_status_two(rtx, line, named, files, table, tmp_path, refused):
     out, within = tmp_path / "out", tmp_path / "in"
     out.mkdir()
     within.mkdir()
@@ -105,9 +105,7 @@ def test_bad_input_is_one_sentence_and_status_two(rtx, line, named, files, table
     bad.write_text("TRT-8601-EntropyCalibration2\nimages: 3c010204\nnonsense\n")
     nan.write_text("TRT-8601-EntropyCalibration2\nimages: 7fc00000\n")
     known = {"data": files / "calibration.npz", "table": table, "out": out, "bad": bad, "nan": nan}
-    capsys.readouterr()
-    assert main([argument.format(**known) for argument in line.split()]) == 2
-    error = capsys.readouterr().err
+    error = refused(*[argument.format(**known) for argument in line.split()])
     assert named in error
     assert len(error.strip().splitlines()) == 1 and "Traceback" not in error
     assert list(out.iterdir()) == []
@@ -141,13 +139,12 @@ def test_a_signal_while_a_verb_is_imported(number, status, said):
     assert (ended, printed, lines.partition(":")[0]) == (status, "", said)
 
 
-def test_a_disk_that_fails_anywhere_is_one_sentence(monkeypatch, capsys):
+def test_a_disk_that_fails_anywhere_is_one_sentence(monkeypatch, refused):
     def failing(_options):
         raise OSError(errno.EIO, os.strerror(errno.EIO), "t.json")
 
     monkeypatch.setattr("trtint8.cli.table.run", failing)
-    assert main(["table", "show", "t.json"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = refused("table show t.json")
     assert line.startswith("trtint8 table: ") and "'t.json'" in line and os.strerror(errno.EIO) in line
 
 
@@ -398,109 +395,85 @@ def test_help_as_a_verb(words, named, capsys):
     assert ended.value.code == 0 and named in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("model", "data", "named"),
-    [
-        ("a.npz", "m.onnx", "model first"),
-        ("m.onnx", "m.onnx", "model first"),
-        ("n.pt", "a.npz", "torch.onnx.export"),
-        ("n.pth", "a.npz", "torch.onnx.export"),
-        ("m.onnx", "n.pt", "numpy.savez"),
-        ("m.onnx", "images", "images/train'"),
-    ],
-)
-def test_files_of_another_kind_are_told_what_to_do(tmp_path, monkeypatch, capsys, model, data, named):
-    monkeypatch.chdir(tmp_path)
-    Path("m.onnx").write_bytes(DEMO_MODEL.read_bytes())
-    np.savez("a.npz", images=np.zeros((4, 1, 8, 8), np.float32))
-    for name in ("n.pt", "n.pth"):
-        Path(name).write_bytes(Path("a.npz").read_bytes())
-    for split in ("train", "val"):
-        Path("images", split, "cat").mkdir(parents=True)
-    assert main(["calibrate", model, data, "-o", "t.json"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert named in line and not Path("t.json").exists()
-
-
 #: What stands in the place of something else, and what the message has to say besides its name.
 MISPLACED = [
-    (("calibrate", "cal.npz", "net.onnx", "-o", "o.json"), "cal.npz", "model first"),
-    (("calibrate", "net.onnx", "net.onnx", "-o", "o.json"), "net.onnx", "model first"),
-    (("calibrate", "t.json", "cal.npz", "-o", "o.json"), "t.json", "ONNX model in its place"),
-    (("calibrate", "net.pt", "cal.npz", "-o", "o.json"), "net.pt", "torch.onnx.export"),
-    (("calibrate", "a.zip", "cal.npz", "-o", "o.json"), "a.zip", "unpack"),
-    (("calibrate", "net.onnx", "a.zip", "-o", "o.json"), "a.zip", "unpack"),
-    (("calibrate", "net.onnx", "zipped.npz", "-o", "o.json"), "zipped.npz", "readme.txt"),
-    (("calibrate", "net.onnx", "objects.npz", "-o", "o.json"), "objects.npz", "astype"),
-    (("calibrate", "folder", "cal.npz", "-o", "o.json"), "folder", ".onnx"),
-    (("calibrate", "empty.onnx", "cal.npz", "-o", "o.json"), "empty.onnx", "export"),
-    (("calibrate", "nowhere.onnx", "cal.npz", "-o", "o.json"), "nowhere.onnx", "path"),
-    (("calibrate", "net.onnx", "split", "-o", "o.json"), "split", "split/train"),
-    (("quantize", "t.json", "net.onnx", "-o", "o.onnx"), "t.json", "TABLE after it"),
-    (("quantize", "net.onnx", "net.onnx", "-o", "o.onnx"), "net.onnx", "the table after it"),
-    (("quantize", "net.onnx", "cal.npz", "-o", "o.onnx"), "cal.npz", "trtint8 calibrate"),
-    (("quantize", "net.onnx", "folder", "-o", "o.onnx"), "folder", "file"),
-    (("sensitivity", "net.onnx", "cal.npz", "t.json", "-o", "o.json"), "cal.npz", "trtint8 calibrate"),
-    (("calibrate", "net.tflite", "cal.npz", "-o", "o.json"), "net.tflite", "tf2onnx"),
-    (("calibrate", "net.onnx", "net.engine", "-o", "o.json"), "net.engine", "samples in its place"),
-    (("build", "net.onnx", "t.json", "-o", "o.json"), "'o.json'", ".engine"),
-    (("deploy", "cal.npz", "--to", "triton", "-o", "o"), "cal.npz", "holds arrays"),
-    (("deploy", "net.pt", "--to", "triton", "-o", "o"), "net.pt", "torch.onnx.export"),
-    (("deploy", "t.json", "--to", "triton", "-o", "o"), "t.json", "engine in its place"),
-    (("validate", "net.pt", "cal.npz", "--reference", "net.onnx"), "net.pt", "torch.onnx.export"),
-    (("run", "net.onnx", "cal.npz", "-o", "o.npz"), "net.onnx", "trtint8 build"),
-    (("run", "cal.npz", "net.engine", "-o", "o.npz"), "cal.npz", "engine first and DATA"),
-    (("table", "drop", "t.json", "nothing", "-o", "o.json"), "'nothing'", "'images'"),
-    (("table", "extract", "net.onnx", "-o", "o.json"), "net.onnx", "quantized model"),
-    (("demo", "--output", "t.json"), "'t.json'", "another one"),
+    ("calibrate cal.npz net.onnx -o o.json", "cal.npz", "model first"),
+    ("calibrate net.onnx net.onnx -o o.json", "net.onnx", "model first"),
+    ("calibrate t.json cal.npz -o o.json", "t.json", "ONNX model in its place"),
+    ("calibrate net.pt cal.npz -o o.json", "net.pt", "torch.onnx.export"),
+    ("calibrate a.zip cal.npz -o o.json", "a.zip", "unpack"),
+    ("calibrate net.onnx a.zip -o o.json", "a.zip", "unpack"),
+    ("calibrate net.onnx zipped.npz -o o.json", "zipped.npz", "readme.txt"),
+    ("calibrate net.onnx objects.npz -o o.json", "objects.npz", "astype"),
+    ("calibrate folder cal.npz -o o.json", "folder", ".onnx"),
+    ("calibrate empty.onnx cal.npz -o o.json", "empty.onnx", "export"),
+    ("calibrate nowhere.onnx cal.npz -o o.json", "nowhere.onnx", "path"),
+    ("calibrate net.onnx split -o o.json", "split", "split/train"),
+    ("quantize t.json net.onnx -o o.onnx", "t.json", "TABLE after it"),
+    ("quantize net.onnx net.onnx -o o.onnx", "net.onnx", "the table after it"),
+    ("quantize net.onnx cal.npz -o o.onnx", "cal.npz", "trtint8 calibrate"),
+    ("quantize net.onnx folder -o o.onnx", "folder", "file"),
+    ("sensitivity net.onnx cal.npz t.json -o o.json", "cal.npz", "trtint8 calibrate"),
+    ("calibrate net.tflite cal.npz -o o.json", "net.tflite", "tf2onnx"),
+    ("calibrate net.onnx net.engine -o o.json", "net.engine", "samples in its place"),
+    ("build net.onnx t.json -o o.json", "'o.json'", ".engine"),
+    ("deploy cal.npz --to triton -o o", "cal.npz", "holds arrays"),
+    ("deploy net.pt --to triton -o o", "net.pt", "torch.onnx.export"),
+    ("deploy t.json --to triton -o o", "t.json", "engine in its place"),
+    ("validate net.pt cal.npz --reference net.onnx", "net.pt", "torch.onnx.export"),
+    ("run net.onnx cal.npz -o o.npz", "net.onnx", "trtint8 build"),
+    ("run cal.npz net.engine -o o.npz", "cal.npz", "engine first and DATA"),
+    ("table drop t.json nothing -o o.json", "'nothing'", "'images'"),
+    ("table extract net.onnx -o o.json", "net.onnx", "quantized model"),
+    ("demo --output t.json", "'t.json'", "another one"),
+    ("calibrate net.pth cal.npz -o o.json", "net.pth", "torch.onnx.export"),
+    ("calibrate net.onnx net.pt -o o.json", "net.pt", "numpy.savez"),
 ]
 
 
-@pytest.mark.parametrize(("words", "name", "advice"), MISPLACED, ids=lambda value: str(value)[:60])
-def test_what_stands_in_the_wrong_place_is_said_with_what_to_do(
-    words, name, advice, tmp_path, monkeypatch, capsys
-):
+@pytest.fixture
+def of_every_kind(tmp_path, monkeypatch):
+    """A folder with files of every kind."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(DEMO_MODEL, "net.onnx")
     images = np.ones((4, 1, 8, 8), np.float32)
     np.savez("cal.npz", images=images)
     np.savez("objects.npz", images=images.astype(object))
+    np.save("words.npy", np.array(["a", "b"]))
     trtint8.CalibrationTable({"images": 1.0}).save("t.json")
     for archive in ("a.zip", "zipped.npz"):
         with zipfile.ZipFile(archive, "w") as written:
             written.writestr("readme.txt", "no array")
-    for network in ("net.pt", "net.tflite", "net.engine"):
+    for network in ("net.pt", "net.pth", "net.tflite", "net.engine"):
         Path(network).write_bytes(b"PK\x03\x04")
     Path("empty.onnx").touch()
     for folder in ("folder", "split/train/cat"):
         Path(folder).mkdir(parents=True)
-    before = sorted(tmp_path.rglob("*"))
-    assert main(list(words)) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and name in said and advice in said
-    assert sorted(tmp_path.rglob("*")) == before
+    return tmp_path
+
+
+@pytest.mark.parametrize(("words", "name", "advice"), MISPLACED)
+def test_what_stands_in_the_wrong_place_is_said_with_what_to_do(words, name, advice, of_every_kind, refused):
+    before = sorted(of_every_kind.rglob("*"))
+    said = refused(words)
+    assert name in said and advice in said
+    assert sorted(of_every_kind.rglob("*")) == before
 
 
 @pytest.mark.parametrize(
     ("arguments", "advised", "not_advised"),
     [
-        ("lint d.npz", "give an ONNX model", "DATA"),
+        ("lint cal.npz", "give an ONNX model", "DATA"),
         ("lint t.json", "give an ONNX model", "TABLE"),
-        ("calibrate d.npz m.onnx -o t.json", "DATA", "TABLE"),
-        ("build d.npz m.onnx -o e.engine", "DATA_OR_TABLE", "the data"),
-        ("table show m.onnx", "give a table", "MODEL"),
+        ("calibrate cal.npz net.onnx -o t.json", "DATA", "TABLE"),
+        ("build cal.npz net.onnx -o e.engine", "DATA_OR_TABLE", "the data"),
+        ("table show net.onnx", "give a table", "MODEL"),
         ("table extract t.json -o o.json", "give an ONNX model", "MODEL.onnx"),
-        ("deploy d.npz --to cpp -o d", "give an engine", "DATA"),
-        ("calibrate m.onnx words.npy -o t.json", "give numbers", "astype"),
-        ("quantize m.onnx t.json -o q.onnx --keep-float nothing", "--keep-float", "keep_float"),
+        ("deploy cal.npz --to cpp -o d", "give an engine", "DATA"),
+        ("calibrate net.onnx words.npy -o t.json", "give numbers", "astype"),
+        ("quantize net.onnx t.json -o q.onnx --keep-float nothing", "--keep-float", "keep_float"),
     ],
 )
-def test_advice_names_what_the_verb_takes(arguments, advised, not_advised, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    shutil.copy(DEMO_MODEL, "m.onnx")
-    np.savez("d.npz", images=np.zeros((4, 1, 8, 8), np.float32))
-    np.save("words.npy", np.array(["a", "b"]))
-    trtint8.CalibrationTable({"images": 1.0}).save("t.json")
-    assert main(arguments.split()) == 2
-    said = capsys.readouterr().err
+def test_advice_names_what_the_verb_takes(arguments, advised, not_advised, of_every_kind, refused):
+    said = refused(arguments)
     assert advised in said and not_advised not in said

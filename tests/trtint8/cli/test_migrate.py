@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 from calibrators.tables.table import CalibrationTable
+from tests.trtint8.cli.calls import succeeds
 from tests.trtint8.refused_models import refused_model
 from trtint8 import calibrate
 from trtint8.cli.main import main
@@ -24,13 +25,14 @@ def migrated(arguments, capsys):
     return status, json.loads(captured.out) if captured.out else None, captured.err
 
 
-def test_migrate_proves_its_result(cache, tmp_path, capsys):
+def test_migrate_proves_its_result(cache, tmp_path, capsys, refused):
     status, found, _ = migrated([cache, "-o", tmp_path / "q.onnx"], capsys)
     assert status == 0
     assert found["in_int8"] == found["weighted_layers"] == 9
     assert load_model(tmp_path / "q.onnx").is_quantized
-    assert main(["migrate", str(tmp_path / "q.onnx"), str(cache), "-o", str(tmp_path / "again.onnx")]) == 2
-    assert capsys.readouterr().err.startswith("trtint8 migrate: 'q.onnx' holds Q/DQ pairs already")
+    assert refused("migrate", tmp_path / "q.onnx", cache, "-o", tmp_path / "again.onnx").startswith(
+        "trtint8 migrate: 'q.onnx' holds Q/DQ pairs already"
+    )
 
 
 def test_gaps_are_filled_only_when_asked(cache, tmp_path, capsys):
@@ -54,16 +56,15 @@ def test_how_much_larger_a_scale_becomes(factor, words):
     assert _compared(factor) == words
 
 
-def test_a_proof_that_fails_leaves_what_was_there(tmp_path, capsys):
+def test_a_proof_that_fails_leaves_what_was_there(tmp_path, refused):
     model, output = tmp_path / "model.onnx", tmp_path / "q.onnx"
     onnx.save(refused_model(), model)
     images = np.random.default_rng(0).random((4, 3, 8, 8), np.float32)
-    cache = calibrate(model, {"x": images}, progress=False).save(tmp_path / "model.cache")
+    cache = calibrate(model, {"x": images}).save(tmp_path / "model.cache")
     arguments = ["migrate", str(model), str(cache), "-o", str(output)]
-    assert main(arguments) == 2
-    assert "NonZero" in capsys.readouterr().err and not output.exists()
+    assert "NonZero" in refused(*arguments) and not output.exists()
     output.write_text("before")
     assert main(arguments) == 2
     assert output.read_text() == "before"
-    assert main([*arguments, "--no-proof"]) == 0
+    succeeds(*arguments, "--no-proof")
     assert load_model(output).is_quantized

@@ -1,7 +1,6 @@
 """Code of the user's by name."""
 
 import importlib.util
-import json
 import math
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from calibrators.data.opening import open_batches
 from calibrators.data.sequences import StateSequences
 from calibrators.errors import CalibrationDataError, UnsupportedError
 from calibrators.tables.table import CalibrationTable
+from tests.trtint8.cli.calls import succeeds
 from tests.trtint8.validation.small_models import shifted
 from trtint8.cli.main import main
 from trtint8.cli.own_code import data_from, metric_from, named_object
@@ -178,7 +178,7 @@ def test_every_failure_is_one_sentence(own_data_folder, text, named):
         read(text)
 
 
-def test_on_the_command_line(own_data_folder, capsys):
+def test_on_the_command_line(own_data_folder, refused):
     values = np.random.default_rng(0).random((6, 1, 8, 8), np.float32)
     np.savez(own_data_folder / "data.npz", images=values)
     (own_data_folder / "own_digits.py").write_text(
@@ -188,10 +188,9 @@ def test_on_the_command_line(own_data_folder, capsys):
         "    return [(values[:3], np.arange(3)), (values[3:], np.arange(3))]\n"
     )
     for data, table in (("own_digits:loader", "a.json"), ("data.npz", "b.json")):
-        assert main(["calibrate", str(DEMO_MODEL), data, "-o", table, "--method", "entropy"]) == 0
+        succeeds("calibrate", DEMO_MODEL, data, "-o", table, "--method entropy")
     assert CalibrationTable.load("a.json").amax == CalibrationTable.load("b.json").amax
-    assert main(["calibrate", str(DEMO_MODEL), "own_digits:typo", "-o", "c.json"]) == 2
-    assert "has no 'typo'" in capsys.readouterr().err
+    assert "has no 'typo'" in refused("calibrate", DEMO_MODEL, "own_digits:typo -o c.json")
 
 
 def test_batch_axes():
@@ -256,36 +255,33 @@ def detector():
     np.savez("steps.npz", input=sound, state=state, rate=np.array(2), labels=np.arange(12) % 2)
 
 
-def test_a_stateful_model_on_the_command_line(detector, capsys):
+def test_a_stateful_model_on_the_command_line(detector, capsys, prints, refused):
     axis = ["--batch-axis", "state=1"]
-    calibrate = ["calibrate", "detector.onnx", "steps.npz", "--method", "minmax"]
-    assert main([*calibrate, "-o", "table.json", *axis]) == 0
+    calibrate = ["calibrate detector.onnx steps.npz --method minmax"]
+    succeeds(*calibrate, "-o table.json", *axis)
     table = CalibrationTable.load("table.json")
     with np.load("steps.npz") as arrays:
         assert table.amax["input"] == pytest.approx(np.abs(arrays["input"]).max())
         assert table.amax["state"] == pytest.approx(np.abs(arrays["state"]).max())
     assert table.provenance.samples == 12
-    assert main(["quantize", "detector.onnx", "table.json", "-o", "int8.onnx"]) == 0
+    succeeds("quantize detector.onnx table.json -o int8.onnx")
     capsys.readouterr()
-    command = ["validate", "int8.onnx", "steps.npz", "--reference", "detector.onnx", "--json", *axis]
-    assert main(command) == 0
-    assert '"samples": 12' in capsys.readouterr().out
-    assert main(["sensitivity", "detector.onnx", "table.json", "steps.npz", *axis]) == 0
-    tune = ["tune", "detector.onnx", "steps.npz", "steps.npz", "-o", "tuned.onnx", "--metric", "sqnr"]
-    assert main([*tune, "--no-round-weights", *axis]) == 0
-    assert main([*calibrate, "-o", "other.json"]) == 2
-    assert "say with --batch-axis NAME=K" in capsys.readouterr().err
+    command = ["validate int8.onnx steps.npz --reference detector.onnx --json", *axis]
+    assert '"samples": 12' in prints(*command)
+    succeeds("sensitivity detector.onnx table.json steps.npz", *axis)
+    tune = ["tune detector.onnx steps.npz steps.npz -o tuned.onnx --metric sqnr"]
+    succeeds(*tune, "--no-round-weights", *axis)
+    assert "say with --batch-axis NAME=K" in refused(*calibrate, "-o other.json")
 
 
 @pytest.mark.parametrize(
     ("option", "taken"), [("--batch-axis", "'state=1'"), ("--state", "'state=next_state'")]
 )
-def test_advice_on_axes_and_states_is_what_the_option_takes(option, taken, capsys):
+def test_advice_on_axes_and_states_is_what_the_option_takes(option, taken, refused):
     np.savez("d.npz", images=np.zeros((4, 1, 8, 8), np.float32))
-    arguments = [str(DEMO_MODEL), "d.npz", "--reference", str(DEMO_MODEL), option, "state"]
-    assert main(["validate", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"trtint8 validate: {option}: 'state' is not ") and error.endswith(f"{taken}\n")
+    arguments = [DEMO_MODEL, "d.npz --reference", DEMO_MODEL, option, "state"]
+    error = refused("validate", *arguments)
+    assert error.startswith(f"trtint8 validate: {option}: 'state' is not ") and error.endswith(taken)
 
 
 METRICS = """
@@ -360,9 +356,8 @@ def arguments():
         ("ready", 287.0, 287.25),
     ],
 )
-def test_validate_measures_them(arguments, name, fp32, int8, capsys):
-    assert main([*arguments, "--metric", f"own_metrics_here:{name}", "--json"]) == 0
-    (measure,) = json.loads(capsys.readouterr().out)["measures"]
+def test_validate_measures_them(arguments, name, fp32, int8, as_json):
+    (measure,) = as_json(*arguments, "--metric", f"own_metrics_here:{name}")["measures"]
     assert measure["name"] == name.replace("ready", "largest").lower()
     assert measure["value"] == pytest.approx(int8)
     assert (measure["reference"] is None) if fp32 is None else measure["reference"] == fp32

@@ -8,8 +8,8 @@ import onnx
 import pytest
 
 import trtint8
+from tests.trtint8.cli.calls import succeeds
 from tests.trtint8.onnx_models import conv_relu_conv
-from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, load_digits_split
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
@@ -22,7 +22,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     split = load_digits_split()
     np.savez(folder / "heldout.npz", images=split.heldout_images[:200], labels=split.heldout_labels[:200])
-    table = trtint8.calibrate(DEMO_MODEL, split.calibration_images, tensors="placed", progress=False)
+    table = trtint8.calibrate(DEMO_MODEL, split.calibration_images, tensors="placed")
     out = folder / "out"
     out.mkdir()
     table.save(out / "digits.table.json")
@@ -34,9 +34,9 @@ def folder(tmp_path_factory):
 def test_a_report_with_the_worst_samples(folder, tmp_path):
     output = tmp_path / "report.html"
     (tmp_path / "names.txt").write_text("\n".join(f"digit {i}" for i in range(10)), encoding="utf-8-sig")
-    arguments = ["--model", MODEL, "--data", str(folder / "heldout.npz"), "--limit", "50"]
-    names = ["--classes", str(tmp_path / "names.txt")]
-    assert main(["report", str(folder / "out"), "-o", str(output), *arguments, *names]) == 0
+    arguments = ["--model", MODEL, "--data", folder / "heldout.npz", "--limit 50"]
+    names = ["--classes", tmp_path / "names.txt"]
+    succeeds("report", folder / "out", "-o", output, *arguments, *names)
     page = output.read_text(encoding="utf-8")
     assert page.count("data:image/png;base64,") == 20 and ">digit 3</th>" in page and "\ufeff" not in page
     assert "of 50 samples get another class in INT8" in page
@@ -48,7 +48,7 @@ def test_a_report_with_the_worst_samples(folder, tmp_path):
 @pytest.mark.slow
 def test_a_report_of_files_alone(folder, tmp_path):
     output = tmp_path / "report.html"
-    assert main(["report", str(folder / "out" / "digits.table.json"), "-o", str(output)]) == 0
+    succeeds("report", folder / "out" / "digits.table.json", "-o", output)
     page = output.read_text(encoding="utf-8")
     assert "not measured" in page and "trtint8 report digits.table.json -o digits.html" in page
 
@@ -56,7 +56,7 @@ def test_a_report_of_files_alone(folder, tmp_path):
 @pytest.mark.parametrize(
     "name", ["digits.qdq.onnx", "digits.table.json", "model.onnx", "heldout.npz", "labels.npy"]
 )
-def test_what_is_read_is_not_overwritten(folder, tmp_path, capsys, name):
+def test_what_is_read_is_not_overwritten(folder, tmp_path, refused, name):
     for file in (*(folder / "out").iterdir(), folder / "heldout.npz"):
         shutil.copy(file, tmp_path)
     shutil.copy(MODEL, tmp_path / "model.onnx")
@@ -65,12 +65,12 @@ def test_what_is_read_is_not_overwritten(folder, tmp_path, capsys, name):
     page.symlink_to(tmp_path / name)
     files = [str(tmp_path / file) for file in ("model.onnx", "heldout.npz", "labels.npy")]
     options = [word for pair in zip(("--model", "--data", "--labels"), files, strict=True) for word in pair]
-    assert main(["report", str(tmp_path), "-o", str(page), *options]) == 2
-    assert f"cannot write '{page}': it is read as well; give another name" in capsys.readouterr().err
+    said = refused("report", tmp_path, "-o", page, *options)
+    assert f"cannot write '{page}': it is read as well; give another name" in said
     assert (tmp_path / name).read_bytes() == before
 
 
-def test_a_page_is_written_under_the_name_of_a_page(tmp_path, capsys):
+def test_a_page_is_written_under_the_name_of_a_page(tmp_path, refused):
     """Before anything is read."""
     data = tmp_path / "heldout.npz"
     data.write_bytes(b"samples")
@@ -78,20 +78,17 @@ def test_a_page_is_written_under_the_name_of_a_page(tmp_path, capsys):
         (str(data), f"'{data}' does not end in .html"),
         (".html", "'.html' is an ending alone"),
     ):
-        assert main(["report", "nowhere", "-o", output]) == 2
-        error = capsys.readouterr().err
-        assert error.startswith("trtint8 report: ") and words in error and error.count("\n") == 1
+        assert words in refused("report nowhere -o", output)
     assert data.read_bytes() == b"samples"
 
 
-def test_a_qdq_model_of_another_network_is_said_on_the_page(folder, tmp_path, capsys):
+def test_a_qdq_model_of_another_network_is_said_on_the_page(folder, tmp_path, prints):
     other, page = tmp_path / "other.onnx", tmp_path / "r.html"
     onnx.save(conv_relu_conv(quantized=False), other)
     qdq = str(folder / "out" / "digits.qdq.onnx")
     sentence = "The FP32 model given is of another model than the Q/DQ model"
     for given, said in ((MODEL, False), (str(other), True)):
-        assert main(["report", qdq, "-o", str(page), "--model", given]) == 0
-        assert capsys.readouterr().out == f"written to '{page}'\n"
+        assert prints("report", qdq, "-o", page, "--model", given) == f"written to '{page}'\n"
         assert (sentence in page.read_text(encoding="utf-8")) is said
 
 
@@ -120,27 +117,26 @@ WORST = ["--model", MODEL, "--data", "heldout.npz"]
         (["out/digits.table.json", *WORST], "needs the Q/DQ model or the engine"),
     ],
 )
-def test_mistakes(folder, tmp_path, monkeypatch, capsys, options, named):
+def test_mistakes(folder, tmp_path, monkeypatch, refused, options, named):
     monkeypatch.chdir(folder)
     files = [] if options[0].endswith(".json") else ["out"]
-    assert main(["report", *files, *options, "-o", str(tmp_path / "r.html")]) == 2
-    assert named in capsys.readouterr().err
+    assert named in refused("report", *files, *options, "-o", tmp_path / "r.html")
     assert not (tmp_path / "r.html").exists()
 
 
 def test_an_empty_line_among_the_class_names_is_a_class_without_a_name(folder, tmp_path):
     names, output = tmp_path / "names.txt", tmp_path / "r.html"
     names.write_text("zero\n\n" + "".join(f"digit {i}\n" for i in range(2, 10)) + "\n")
-    arguments = ["--model", MODEL, "--data", str(folder / "heldout.npz"), "--limit", "20"]
-    assert main(["report", str(folder / "out"), "-o", str(output), *arguments, "--classes", str(names)]) == 0
+    arguments = ["--model", MODEL, "--data", folder / "heldout.npz", "--limit 20"]
+    succeeds("report", folder / "out", "-o", output, *arguments, "--classes", names)
     page = output.read_text(encoding="utf-8")
     assert all(f">{name}</th>" in page for name in ("zero", "1", "digit 3"))
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
-def test_class_names_that_are_no_file_are_refused_and_not_waited_for(make, folder, tmp_path, capsys):
+def test_class_names_that_are_no_file_are_refused_and_not_waited_for(make, folder, tmp_path, refused):
     make(tmp_path / "names")
     arguments = ["--model", MODEL, "--data", str(folder / "heldout.npz"), "--limit", "20"]
     arguments += ["--classes", str(tmp_path / "names")]
-    assert main(["report", str(folder / "out"), "-o", str(tmp_path / "r.html"), *arguments]) == 2
-    assert "cannot read the class names" in capsys.readouterr().err
+    said = refused("report", folder / "out", "-o", tmp_path / "r.html", *arguments)
+    assert "cannot read the class names" in said

@@ -1,6 +1,5 @@
 """The verb run, with a stand-in of our own Engine where outputs are wanted."""
 
-import json
 from types import SimpleNamespace
 
 import ml_dtypes
@@ -10,6 +9,7 @@ import pytest
 from calibrators.cuda import gpu_problem
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import CalibratedInputs
+from tests.trtint8.cli.calls import succeeds
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.file import TensorSpec
@@ -70,7 +70,7 @@ def row_sums(images):
 
 def test_batches_become_one_array(use, data, out, capsys):
     engine = use(sums=row_sums, doubled=lambda images: 2 * images)
-    assert main(["run", "x.engine", data, "-o", str(out / "o.npz"), "--batch-size", "2"]) == 0
+    succeeds("run x.engine", data, "-o", out / "o.npz", "--batch-size 2")
     assert engine.batches == [2, 2, 1]
     with np.load(out / "o.npz") as written:
         assert written.files == ["sums", "doubled"]
@@ -83,7 +83,7 @@ def test_batches_become_one_array(use, data, out, capsys):
     assert cells["doubled"] == ["float32", "5x6", "0", "58"]
 
 
-def test_limit_and_json(use, data, out, capsys):
+def test_limit_and_json(use, data, out, prints, as_json):
     use(
         sums=row_sums,
         none=lambda images: images[:, :0],
@@ -91,8 +91,7 @@ def test_limit_and_json(use, data, out, capsys):
         bf16=lambda images: images[:, 0].astype(ml_dtypes.bfloat16),
         total=lambda images: np.asarray(images[:, 0].sum()),
     )
-    assert main(["run", "x.engine", data, "-o", str(out / "o.npz"), "--limit", "3", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {
+    assert as_json("run x.engine", data, "-o", out / "o.npz", "--limit 3") == {
         "written": str(out / "o.npz"),
         "outputs": {
             "sums": {"shape": [3], "dtype": "float32", "min": 15.0, "max": 87.0},
@@ -106,15 +105,14 @@ def test_limit_and_json(use, data, out, capsys):
     with np.load(out / "o.npz") as written:
         assert written["bf16"].dtype == np.float32 and written["bf16"].tolist() == [0, 6, 12]
         assert written["total"] == 18
-    assert main(["run", "x.engine", data, "-o", str(out / "o.npz"), "--limit", "3"]) == 0
-    assert "scalar" in capsys.readouterr().out
+    assert "scalar" in prints("run x.engine", data, "-o", out / "o.npz", "--limit 3")
 
 
-def test_an_output_may_have_any_name(use, data, out, capsys):
+def test_an_output_may_have_any_name(use, data, out):
     # The first two are parameters of numpy.savez, the third is what exporters of models write.
     names = ["file", "allow_pickle", "/head/Gemm_output_0", "a.npy"]
     use(**dict.fromkeys(names, row_sums))
-    assert main(["run", "x.engine", data, "-o", str(out / "o.npz"), "--json"]) == 0
+    succeeds("run x.engine", data, "-o", out / "o.npz", "--json")
     with np.load(out / "o.npz", allow_pickle=False) as written:
         arrays = dict(written)
     assert sorted(arrays) == sorted(names)
@@ -122,14 +120,13 @@ def test_an_output_may_have_any_name(use, data, out, capsys):
 
 
 @pytest.mark.parametrize("largest", [1.0, 29.0, None])
-def test_inputs_far_beyond_those_of_the_calibration_are_a_warning(largest, use, data, out, capsys):
+def test_inputs_far_beyond_those_of_the_calibration_are_a_warning(largest, use, data, out, as_json):
     engine = use(sums=row_sums)
     fed = None if largest is None else CalibratedInputs("none", {"images": largest})
     engine.info = SimpleNamespace(
         inputs=engine.inputs, outputs=(TensorSpec("sums", "float32", (None,)),), calibrated_inputs=fed
     )
-    assert main(["run", "x.engine", data, "-o", str(out / "o.npz"), "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)["warnings"]
+    printed = as_json("run x.engine", data, "-o", out / "o.npz")["warnings"]
     assert ["'images'" in warning for warning in printed] == ([True] if largest == 1.0 else [])
 
 
@@ -144,7 +141,7 @@ def test_inputs_far_beyond_those_of_the_calibration_are_a_warning(largest, use, 
     ids=str,
 )
 @pytest.mark.parametrize("how", ["arrays", "prepared", "folder"])
-def test_images_are_prepared_as_for_the_calibration(wanted, image, shape, how, use, out, tmp_path, capsys):
+def test_images_are_prepared_as_for_the_calibration(wanted, image, shape, how, use, out, tmp_path, as_json):
     images = np.random.default_rng(0).integers(0, 256, (3, *image), dtype=np.uint8)
     engine = use(y=lambda fed: fed)
     engine.inputs = (TensorSpec("images", "float32", shape),)
@@ -162,27 +159,29 @@ def test_images_are_prepared_as_for_the_calibration(wanted, image, shape, how, u
             pillow.fromarray(one.squeeze()).save(data / f"{number}.png")
     else:
         np.savez(data, images=wanted(images) if how == "prepared" else images)
-    assert main(["run", "x.engine", str(data), "-o", str(out / "o.npz"), "--batch-size", "2", "--json"]) == 0
-    assert not json.loads(capsys.readouterr().out)["warnings"]
+    assert not as_json("run x.engine", data, "-o", out / "o.npz", "--batch-size 2")["warnings"]
     with np.load(out / "o.npz") as written:
         np.testing.assert_array_equal(written["y"], wanted(images))
     if how == "prepared":
         return
-    other = ["--scale", "1", "--layout", wanted.layout, *(["--crop", "4,5"] if wanted.crop else [])]
-    assert main(["run", "x.engine", str(data), "-o", str(out / "o.npz"), "--json", *other]) == 0
-    said = [one for one in json.loads(capsys.readouterr().out)["warnings"] if str(wanted) in one]
+    other = ["--scale 1 --layout", wanted.layout, *(["--crop", "4,5"] if wanted.crop else [])]
+    said = [
+        one
+        for one in as_json("run x.engine", data, "-o", out / "o.npz", *other)["warnings"]
+        if str(wanted) in one
+    ]
     assert len(said) == 1 and "scale 1," in said[0]
 
 
 @pytest.mark.parametrize("shape", [("time", "batch"), (6, "batch")])
-def test_batches_are_joined_along_the_axis_that_is_called_like_the_batch(shape, use, data, out, capsys):
+def test_batches_are_joined_along_the_axis_that_is_called_like_the_batch(shape, use, data, out):
     engine = use(y=np.transpose)
     engine.info = SimpleNamespace(
         inputs=(TensorSpec("images", "float32", ("batch", 6)),),
         outputs=(TensorSpec("y", "float32", shape),),
         calibrated_inputs=None,
     )
-    assert main(["run", "x.engine", data, "-o", str(out / "o.npz"), "--batch-size", "2"]) == 0
+    succeeds("run x.engine", data, "-o", out / "o.npz", "--batch-size 2")
     with np.load(out / "o.npz") as written:
         assert np.array_equal(written["y"], IMAGES.T)
 
@@ -200,24 +199,24 @@ def test_batches_are_joined_along_the_axis_that_is_called_like_the_batch(shape, 
         (np.transpose, (6, None), "output 'y', 6x?, has no axis of samples"),
     ],
 )
-def test_outputs_that_one_array_cannot_hold(function, shape, words, use, data, out, capsys):
+def test_outputs_that_one_array_cannot_hold(function, shape, words, use, data, out, refused):
     """An old file stays."""
     engine = use(y=function)
     if shape:
         inputs, outputs = TensorSpec("images", "float32", ("batch", 6)), TensorSpec("y", "float32", shape)
         engine.info = SimpleNamespace(inputs=(inputs,), outputs=(outputs,), calibrated_inputs=None)
     (out / "o.npz").write_bytes(b"old")
-    assert main(["run", "x.engine", data, "-o", str(out / "o.npz"), "--batch-size", "2"]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"trtint8 run: {words}") and len(error.splitlines()) == 1
+    assert refused("run x.engine", data, "-o", out / "o.npz", "--batch-size 2").startswith(
+        f"trtint8 run: {words}"
+    )
     assert [(path.name, path.read_bytes()) for path in out.iterdir()] == [("o.npz", b"old")]
 
 
 @pytest.mark.skipif(gpu_problem() is None, reason="this machine has a GPU")
-def test_without_a_gpu(data, out, tmp_path, capsys):
+def test_without_a_gpu(data, out, tmp_path, capsys, refused):
     pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
     model = str(tmp_path / "in" / "digits.engine")
-    assert main(["build", str(DEMO_MODEL), "random:8,images=1x8x8", "-o", model, "--target", "rtx"]) == 0
+    succeeds("build", DEMO_MODEL, "random:8,images=1x8x8 -o", model, "--target rtx")
     capsys.readouterr()
     assert main(["run", model, data, "-o", str(out / "o.npz")]) == 2
     printed = capsys.readouterr()
@@ -225,5 +224,5 @@ def test_without_a_gpu(data, out, tmp_path, capsys):
     assert len(printed.err.splitlines()) == 1
     assert printed.out == ""
     assert list(out.iterdir()) == []
-    assert main(["run", model, data, "-o", f"{model}.json"]) == 2
-    assert f"cannot write '{model}.json': it is read as well" in capsys.readouterr().err
+    said = refused("run", model, data, "-o", f"{model}.json")
+    assert f"cannot write '{model}.json': it is read as well" in said

@@ -1,17 +1,16 @@
 """The verb: layers, the worst first."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
 import onnx
 import pytest
 
+from tests.trtint8.cli.calls import succeeds
 from tests.trtint8.detectors import images, ranking_detector
 from tests.trtint8.report.samples import SENSITIVITY
 from tests.trtint8.sensitivity.measuring import SPLIT
 from trtint8.cli import sensitivity
-from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 from trtint8.sensitivity.measure import Plan
 from trtint8.sensitivity.results import Sensitivity
@@ -20,50 +19,45 @@ HELD_OUT = {"images": SPLIT.heldout_images, "labels": SPLIT.heldout_labels}
 
 
 @pytest.mark.slow
-def test_the_verb(table, tmp_path, capsys):
+def test_the_verb(table, tmp_path, capsys, as_json, refused):
     np.savez(tmp_path / "d.npz", **HELD_OUT)
     arguments = ["sensitivity", str(DEMO_MODEL), table, str(tmp_path / "d.npz")]
-    assert main([*arguments, "-o", str(tmp_path / "s.json"), "--limit", "64"]) == 0
+    succeeds(*arguments, "-o", tmp_path / "s.json", "--limit 64")
     printed = capsys.readouterr()
     found = Sensitivity.load(tmp_path / "s.json")
     assert f"{len(found.layers)} layers, at most 64 samples: about" in printed.err
     assert f"64 samples: all layers in INT8 {found.quantized.sqnr_db:.1f} dB" in printed.out
     assert printed.out.index(found.worst_first[0].node) < printed.out.index(found.worst_first[1].node)
     assert not (tmp_path / "s.json.partial").exists()
-    assert main([*arguments, "--limit", "64", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["samples"] == 64
-    assert main(["sensitivity", "missing.onnx", *arguments[2:]]) == 2
-    assert "there is no model 'missing.onnx'" in capsys.readouterr().err
+    assert as_json(*arguments, "--limit 64")["samples"] == 64
+    assert "there is no model 'missing.onnx'" in refused("sensitivity missing.onnx", *arguments[2:])
 
 
 def test_what_a_detector_picks_from_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     onnx.save(ranking_detector(), "m.onnx")
     np.savez("d.npz", images=images(8))
-    assert main(["calibrate", "m.onnx", "d.npz", "-o", "t.json"]) == 0
-    assert main(["sensitivity", "m.onnx", "t.json", "d.npz"]) == 0
+    succeeds("calibrate m.onnx d.npz -o t.json")
+    succeeds("sensitivity m.onnx t.json d.npz")
     wanted = "noise is that of 'corners_out', 'scores_last_out', from which the network picks what it gives"
     assert wanted in capsys.readouterr().err
 
 
-def test_an_interval_that_is_not_known_is_not_shown(table, tmp_path, capsys):
+def test_an_interval_that_is_not_known_is_not_shown(table, tmp_path, prints):
     np.savez(tmp_path / "d.npz", **HELD_OUT)
-    arguments = ["sensitivity", str(DEMO_MODEL), table, str(tmp_path / "d.npz")]
+    arguments = ["sensitivity", DEMO_MODEL, table, tmp_path / "d.npz"]
     for limit, known in (("1", False), ("2", True)):
-        assert main([*arguments, "--limit", limit]) == 0
-        printed = capsys.readouterr().out
+        printed = prints(*arguments, "--limit", limit)
         assert "less certain than was asked for" in printed
         assert "inf" not in printed and ("±" in printed) == known
-    assert main([*arguments, "--keep-float", "*", "--limit", "8"]) == 0  # no layer to quantize
-    assert "8 samples: all layers in INT8 exact" in capsys.readouterr().out
+    assert "8 samples: all layers in INT8 exact" in prints(*arguments, "--keep-float * --limit 8")
 
 
-def test_all_samples_that_were_asked_for_are_enough(table, tmp_path, capsys):
+def test_all_samples_that_were_asked_for_are_enough(table, tmp_path, prints):
     np.savez(tmp_path / "d.npz", **HELD_OUT)
     output = tmp_path / "s.json"
-    arguments = ["sensitivity", str(DEMO_MODEL), table, str(tmp_path / "d.npz"), "--limit", "24"]
-    assert main([*arguments, "--tolerance", "0", "-o", str(output)]) == 0
-    shown = capsys.readouterr().out
+    arguments = ["sensitivity", DEMO_MODEL, table, tmp_path / "d.npz", "--limit 24"]
+    shown = prints(*arguments, "--tolerance 0 -o", output)
     assert "less certain" not in shown
     found = Sensitivity.load(output)
     assert (found.converged, found.samples, found.shown) == (True, 24, 24)
@@ -92,19 +86,18 @@ def test_a_network_without_classes_has_no_column_of_classes(capsys):
     assert {line.count("│") for line in printed.splitlines() if line.startswith("│")} == {8}
 
 
-def test_only_the_first_layers_are_printed_where_so_many_are_asked_for(table, tmp_path, capsys):
+def test_only_the_first_layers_are_printed_where_so_many_are_asked_for(table, tmp_path, capsys, refused):
     np.savez(tmp_path / "d.npz", **HELD_OUT)
-    arguments = ["sensitivity", str(DEMO_MODEL), table, str(tmp_path / "d.npz"), "--limit", "8"]
-    assert main([*arguments, "--top", "2", "-o", str(tmp_path / "s.json")]) == 0
+    arguments = ["sensitivity", DEMO_MODEL, table, tmp_path / "d.npz", "--limit 8"]
+    succeeds(*arguments, "--top 2 -o", tmp_path / "s.json")
     printed = capsys.readouterr()
     found = Sensitivity.load(tmp_path / "s.json")
     assert printed.out.count("│\n") == 2 and f"{len(found.layers) - 2} more layers" in printed.err
     for number in ("0", "-1"):
-        assert main([*arguments, "--top", number]) == 2
-        assert f"--top is {number}" in capsys.readouterr().err
+        assert f"--top is {number}" in refused(*arguments, "--top", number)
 
 
-def test_the_result_is_written_under_the_name_of_a_json_file(tmp_path, capsys):
+def test_the_result_is_written_under_the_name_of_a_json_file(tmp_path, refused):
     """Before anything is read."""
     data, long = tmp_path / "heldout.npz", tmp_path / f"{'a' * 245}.json"
     data.write_bytes(b"samples")
@@ -114,9 +107,7 @@ def test_the_result_is_written_under_the_name_of_a_json_file(tmp_path, capsys):
         ("", "empty"),
         (str(long), f"cannot write '{long}.partial': File name too long"),
     ):
-        assert main(["sensitivity", "nowhere.onnx", "nowhere.json", "nowhere.npz", "-o", name]) == 2
-        error = capsys.readouterr().err
-        assert error.startswith("trtint8 sensitivity: ") and words in error and error.count("\n") == 1
+        assert words in refused("sensitivity nowhere.onnx nowhere.json nowhere.npz -o", name)
     assert [(path, path.read_bytes()) for path in tmp_path.iterdir()] == [(data, b"samples")]
 
 

@@ -7,15 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibrators.histograms.histogram import Histogram
 from calibrators.tables.table import CalibrationTable
-from trtint8.cli.main import main
+from tests.calibrators.histograms.kernels import whole
+from tests.trtint8.cli.calls import succeeds
 
 
 @pytest.fixture
 def table(tmp_path):
-    histogram = Histogram()
-    histogram.observe(np.array([1.0, 2.0], np.float32))
+    histogram = whole(np.float32([1.0, 2.0]))
     made = CalibrationTable(
         {"a::b: c": 2.0, "dead": 0.0, "other": 4.0}, "minmax", histograms={"other": histogram}
     )
@@ -37,7 +36,7 @@ def editor(monkeypatch):
 def test_changed_added_and_deleted_lines(table, editor, tmp_path, capsys):
     program = "open(path, 'w').write(text.replace('other: 4.0\\n', 'new: 1.5\\n').replace('2.0', '2.5'))"
     editor(program)
-    assert main(["table", "edit", str(table), "-o", str(tmp_path / "e.json")]) == 0
+    succeeds("table edit", table, "-o", tmp_path / "e.json")
     edited = CalibrationTable.load(tmp_path / "e.json")
     assert edited.amax == {"a::b: c": 2.5, "dead": 0.0, "new": 1.5}
     assert edited.overridden == {"a::b: c", "new"}
@@ -48,7 +47,7 @@ def test_changed_added_and_deleted_lines(table, editor, tmp_path, capsys):
 
 def test_a_table_left_as_it_is_is_not_written(table, editor, tmp_path, capsys):
     editor("open(path, 'a').write('# a remark\\n')")
-    assert main(["table", "edit", str(table), "-o", str(tmp_path / "e.json")]) == 0
+    succeeds("table edit", table, "-o", tmp_path / "e.json")
     assert not (tmp_path / "e.json").exists()
     assert "nothing was changed" in capsys.readouterr().err
 
@@ -62,23 +61,20 @@ def test_a_table_left_as_it_is_is_not_written(table, editor, tmp_path, capsys):
         ("open(path, 'w').write('')", "holds no ranges"),
     ],
 )
-def test_text_that_cannot_be_used_is_kept(table, editor, tmp_path, capsys, program, message):
+def test_text_that_cannot_be_used_is_kept(table, editor, tmp_path, refused, program, message):
     editor(program)
     before = table.read_bytes()
-    assert main(["table", "edit", str(table), "-o", str(table)]) == 2
-    error = capsys.readouterr().err
+    error = refused("table edit", table, "-o", table)
     assert message in error
     kept = error.rpartition("your text is in '")[2].partition("'")[0]
     Path(kept).unlink()  # it was kept
     assert table.read_bytes() == before
 
 
-def test_an_editor_that_does_not_exist(table, monkeypatch, capsys):
+def test_an_editor_that_does_not_exist(table, monkeypatch, refused):
     monkeypatch.setenv("VISUAL", "no-such-editor-here")
-    assert main(["table", "edit", str(table), "-o", str(table)]) == 2
-    assert "'no-such-editor-here'" in capsys.readouterr().err
+    assert "'no-such-editor-here'" in refused("table edit", table, "-o", table)
     monkeypatch.setenv("VISUAL", " ")  # which names none
     monkeypatch.setenv("EDITOR", '"')
-    assert main(["table", "edit", str(table), "-o", str(table)]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("trtint8 table: the editor '\"'") and error.endswith("EDITOR\n")
+    error = refused("table edit", table, "-o", table)
+    assert error.startswith("trtint8 table: the editor '\"'") and error.endswith("EDITOR")

@@ -15,7 +15,7 @@ print_table("Title", ("name", "size"), [("tensor/" * 20, "1"), ("short", "22")],
 """
 
 
-def printed(**environment):
+def as_json(**environment):
     """What a program prints on a terminal of 80 columns."""
     plain = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "CI")}
     controller, terminal = pty.openpty()
@@ -41,12 +41,12 @@ def lines_of(text):
 
 
 def test_tables_fit_80_columns_and_have_colours():
-    text = printed()
+    text = as_json()
     assert max(map(len, lines_of(text))) <= 80
     assert "\x1b[31m" in text and "tensor/" * 8 in "".join(lines_of(text))
 
 
 def test_no_color_leaves_colours_out():
-    text = printed(NO_COLOR="1")
+    text = as_json(NO_COLOR="1")
     assert not re.search(r"\x1b\[(?:\d+;)*3\d", text)
-    assert lines_of(text) == lines_of(printed())
+    assert lines_of(text) == lines_of(as_json())

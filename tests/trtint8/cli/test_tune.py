@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 from calibrators import records
+from tests.trtint8.cli.calls import succeeds
 from trtint8.auditing import gpus
 from trtint8.auditing.gpus import find_gpu
 from trtint8.cli.main import main
@@ -31,8 +32,8 @@ def log():
 
 
 @pytest.mark.slow
-def test_the_verb(arguments, tmp_path, capsys):
-    assert main([*arguments, "--max-drop", "0.5"]) == 0
+def test_the_verb(arguments, tmp_path, capsys, as_json):
+    succeeds(*arguments, "--max-drop 0.5")
     printed = capsys.readouterr()
     assert "+ as calibrated: drop " in printed.err
     assert "samples that nothing was decided on" in printed.out
@@ -43,20 +44,18 @@ def test_the_verb(arguments, tmp_path, capsys):
     assert f"To make it anew: {log().command}\n" in printed.out
     assert log().trials[0].what == "as calibrated"
     assert main([*arguments[:-1], "no/out.onnx", "--max-drop", "0.5"]) == 2
-    assert main([*arguments, "--max-drop", "0.5", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["files"]["model"] == "out.onnx"
+    assert as_json(*arguments, "--max-drop 0.5")["files"]["model"] == "out.onnx"
 
 
 @pytest.mark.slow
-def test_least_values_and_budgets_that_are_not_kept(arguments, capsys):
+def test_least_values_and_budgets_that_are_not_kept(arguments, capsys, refused):
     arguments += ["--metric", "sqnr"]
-    assert main([*arguments, "--min", "15"]) == 0
+    succeeds(*arguments, "--min 15")
     printed = capsys.readouterr()
     assert "searching for sqnr: at least 15 dB\n+ as calibrated: sqnr " in printed.err
     assert "nothing was found" not in printed.err
     assert log().goal == "sqnr: at least 15 dB" and log().trials[-1].score.value > 15
-    assert main([*arguments, "--max-drop", "1"]) == 2
-    assert "metric 'sqnr' has no drop" in capsys.readouterr().err
+    assert "metric 'sqnr' has no drop" in refused(*arguments, "--max-drop 1")
     # With all layers in float the outputs are FP32's, whose cosine is 1.
     assert main([*arguments[:-1], "cosine", "--min", "1.5"]) == 2
     assert "FP32 itself has cosine 1 on" in capsys.readouterr().err
@@ -75,10 +74,9 @@ def test_least_values_and_budgets_that_are_not_kept(arguments, capsys):
     assert Path("out.onnx").read_bytes() == Path("out.missed.onnx").read_bytes()
 
 
-def test_files_that_a_missed_budget_would_replace_are_refused_first(arguments, capsys):
+def test_files_that_a_missed_budget_would_replace_are_refused_first(arguments, refused):
     Path("out.missed.float.onnx").write_bytes(b"of the user")
-    assert main([*arguments, "--max-drop", "0.5"]) == 2
-    assert "out.missed.float.onnx" in capsys.readouterr().err
+    assert "out.missed.float.onnx" in refused(*arguments, "--max-drop 0.5")
 
 
 @pytest.mark.slow
@@ -100,7 +98,7 @@ def test_budgets_that_the_samples_tuned_on_keep_and_others_miss(arguments, capsy
 
 
 @pytest.mark.slow
-def test_a_search_that_ran_out_of_time_is_continued(arguments, tmp_path, capsys):
+def test_a_search_that_ran_out_of_time_is_continued(arguments, tmp_path, capsys, prints, refused):
     arguments += ["--json", "--max-drop", "0.5"]
     checkpoint = tmp_path / "out.onnx.checkpoint"
     assert main([*arguments, "--minutes", "0.0001"]) == 1
@@ -112,25 +110,22 @@ def test_a_search_that_ran_out_of_time_is_continued(arguments, tmp_path, capsys)
     # The best so far is written and judged as usual.
     assert ended["accuracy"]["samples"] > 0 and checkpoint.exists()
     assert (tmp_path / "out.missed.onnx").exists()
-    assert main([*arguments, "--resume"]) == 0
-    continued = json.loads(capsys.readouterr().out)
+    continued = json.loads(prints(*arguments, "--resume"))
     assert continued["complete"] and not checkpoint.exists()
-    assert main(arguments) == 0
-    whole = json.loads(capsys.readouterr().out)
+    whole = json.loads(prints(*arguments))
     for key in ("accuracy", "keep_float", "remedies", "fits"):
         assert continued[key] == whole[key], key
     scores = [[(trial["what"], trial["score"]) for trial in run["trials"]] for run in (continued, whole)]
     assert scores[0] == scores[1]
-    assert main([*arguments, "--minutes", "0"]) == 2
-    assert "minutes is 0.0" in capsys.readouterr().err
+    assert "minutes is 0.0" in refused(*arguments, "--minutes 0")
 
 
 @pytest.mark.slow
-def test_speed_on_a_gpu(rtx, arguments, tmp_path, capsys, monkeypatch):
+def test_speed_on_a_gpu(rtx, arguments, tmp_path, capsys, refused, monkeypatch):
     fast = dataclasses.replace(find_gpu("A10"), bandwidth_gbs=1e6, fp16_tflops=0.001, int8_tops=1.0)
     monkeypatch.setattr(gpus, "GPUS", (fast,))
     arguments += ["--no-round-weights", "--max-drop", "5"]
-    assert main([*arguments, "--speed", "a10", "--profile", "images=1x1x8x8,2x1x8x8,4x1x8x8"]) == 0
+    succeeds(*arguments, "--speed a10 --profile images=1x1x8x8,2x1x8x8,4x1x8x8")
     printed = capsys.readouterr()
     for precision in ("FP16", "INT8"):
         assert f"+ all layers in {precision}: estimated " in printed.err
@@ -144,9 +139,7 @@ def test_speed_on_a_gpu(rtx, arguments, tmp_path, capsys, monkeypatch):
     assert "--target rtx" in made.command
     assert main(shlex.split(made.command)[1:]) == 0
     assert (tmp_path / "out.onnx").read_bytes() == written
-    capsys.readouterr()
-    assert main([*arguments, "--speed", "T4"]) == 2
-    error = capsys.readouterr().err
+    error = refused(*arguments, "--speed T4")
     assert "'T4'" in error and "A10" in error
 
 
@@ -163,17 +156,17 @@ def test_speed_on_a_gpu(rtx, arguments, tmp_path, capsys, monkeypatch):
         ),
     ],
 )
-def test_what_is_read_or_no_tuning_has_made_is_not_lost(tmp_path, capsys, name, read, words):
+def test_what_is_read_or_no_tuning_has_made_is_not_lost(tmp_path, refused, name, read, words):
     """It is known before the search."""
     (tmp_path / name).write_bytes(b"as it was")
     data = str(tmp_path / name) if read else "nowhere.npz"
-    assert main(["tune", str(DEMO_MODEL), data, "nowhere.npz", "-o", str(tmp_path / "out.onnx")]) == 2
-    assert f"cannot write '{tmp_path / name}': {words}" in " ".join(capsys.readouterr().err.split())
+    said = refused("tune", DEMO_MODEL, data, "nowhere.npz -o", tmp_path / "out.onnx")
+    assert f"cannot write '{tmp_path / name}': {words}" in said
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [(name, b"as it was")]
     (tmp_path / name).unlink()
     output = tmp_path / f"{'a' * 240}.onnx"
-    assert main(["tune", str(DEMO_MODEL), "nowhere.npz", "nowhere.npz", "-o", str(output)]) == 2
-    assert f"cannot write '{output}.checkpoint': File name too long" in capsys.readouterr().err
+    said = refused("tune", DEMO_MODEL, "nowhere.npz nowhere.npz -o", output)
+    assert f"cannot write '{output}.checkpoint': File name too long" in said
     assert list(tmp_path.iterdir()) == []
 
 

@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 import trtint8
+from tests.trtint8.cli.calls import succeeds
 from tests.trtint8.validation.small_models import shifted
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, load_digits_split
@@ -21,14 +22,13 @@ def arguments(tmp_path_factory):
     folder = tmp_path_factory.mktemp("validate")
     split = load_digits_split()
     np.savez(folder / "heldout.npz", images=split.heldout_images, labels=split.heldout_labels)
-    table = trtint8.calibrate(DEMO_MODEL, split.calibration_images, tensors="placed", progress=False)
+    table = trtint8.calibrate(DEMO_MODEL, split.calibration_images, tensors="placed")
     onnx.save(trtint8.quantize(DEMO_MODEL, table), folder / "q.onnx")
     return ["validate", str(folder / "q.onnx"), str(folder / "heldout.npz"), "--reference", MODEL]
 
 
-def test_three_columns_and_a_verdict(arguments, capsys):
-    assert main([*arguments, "--also", f"FP16={MODEL}"]) == 0
-    out = capsys.readouterr().out
+def test_three_columns_and_a_verdict(arguments, prints):
+    out = prints(*arguments, "--also", f"FP16={MODEL}")
     rows = {line.split("│")[1].strip(): line for line in out.splitlines() if line.startswith("│")}
     cells = [cell.strip() for cell in rows["top-1"].split("│")[2:5]]
     assert cells[0] == cells[2] == "99.50 % (98.5-99.8)"
@@ -39,10 +39,9 @@ def test_three_columns_and_a_verdict(arguments, capsys):
     assert "no difference that 597 samples can show (McNemar p = 1.00)" in out
 
 
-def test_metrics_by_name_as_json(arguments, capsys):
-    chosen = ["--metric", "top3", "--metric", "token_cosine", "--also", f"FP16={MODEL}"]
-    assert main([*arguments, *chosen, "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
+def test_metrics_by_name_as_json(arguments, as_json):
+    chosen = ["--metric top3 --metric token_cosine --also", f"FP16={MODEL}"]
+    result = as_json(*arguments, *chosen)
     assert result["top1"] is None
     (measure,) = result["measures"]
     assert measure["name"] == "top3" and measure["comparisons"][0]["pairs"] == 597
@@ -50,17 +49,15 @@ def test_metrics_by_name_as_json(arguments, capsys):
     assert result["also"]["FP16"]["outputs"][0]["token_cosine"] == pytest.approx(1.0)
 
 
-def test_a_float_model_in_an_arithmetic(arguments, tmp_path, capsys):
-    table = trtint8.calibrate(DEMO_MODEL, load_digits_split().calibration_images, progress=False)
+def test_a_float_model_in_an_arithmetic(arguments, tmp_path, prints, as_json):
+    table = trtint8.calibrate(DEMO_MODEL, load_digits_split().calibration_images)
     table.save(tmp_path / "table.json")
     line = ["validate", MODEL, arguments[2], "--table", str(tmp_path / "table.json"), "--metric", "top1"]
-    assert main([*line, "--arithmetic", "implicit", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = as_json(*line, "--arithmetic implicit")
     assert found["top1"]["count"] > 590
     assert len(found["in_integers"]["largest_sums"]) == 9
     assert found["in_integers"]["arithmetic"] == "implicit"
-    assert main([*line, "--arithmetic", "ncnn"]) == 0
-    assert "3 Add" in capsys.readouterr().out
+    assert "3 Add" in prints(*line, "--arithmetic ncnn")
     assert main(line) == 2
     assert main(["validate", MODEL, arguments[2]]) == 2
 
@@ -77,14 +74,12 @@ def test_a_float_model_in_an_arithmetic(arguments, tmp_path, capsys):
         (["--metric", "sqnr:logits"], "metric 'sqnr' covers every output"),
     ],
 )
-def test_mistakes_are_one_sentence(arguments, more, words, capsys):
-    assert main([*arguments, *more]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"trtint8 validate: {words}") and error.count("\n") == 1
+def test_mistakes_are_one_sentence(arguments, more, words, refused):
+    assert refused(*arguments, *more).startswith(f"trtint8 validate: {words}")
 
 
-def test_a_budget_decides_the_status(arguments, capsys):
-    assert main([*arguments, "--max-drop", "1"]) == 0
+def test_a_budget_decides_the_status(arguments, capsys, as_json):
+    succeeds(*arguments, "--max-drop 1")
     kept = "on 597 samples the budget (top1: a drop of at most 1 point) is kept: drop "
     assert kept in capsys.readouterr().out
     # Nothing is 100 %, as FP32 is not.
@@ -99,8 +94,7 @@ def test_a_budget_decides_the_status(arguments, capsys):
     named = [*arguments, "--metric", "sqnr", "--metric", "top1", "--json"]
     assert [main([*named, "--min", decibels]) for decibels in ("10", "90")] == [0, 1]
     assert '"goal": "sqnr: at least 90 dB"' in capsys.readouterr().out
-    assert main([*arguments, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["judgement"] is None
+    assert as_json(*arguments)["judgement"] is None
 
 
 @pytest.fixture
@@ -115,13 +109,11 @@ def maps(tmp_path):
     return ["validate", *files[:2], "--reference", files[2]]
 
 
-def test_metrics_of_images_and_positions(maps, capsys):
-    assert main(maps) == 0
-    out = capsys.readouterr().out
+def test_metrics_of_images_and_positions(maps, capsys, prints):
+    out = prints(*maps)
     assert "│ SQNR of 'y'" in out and "top-1" not in out and "same class" not in out
     assert "'y' (float32, 6x3x4x4)" in out and out.endswith("; metric psnr compares with them\n")
-    assert main([*maps, "--metric", "psnr", "--metric", "pixels", "--metric", "miou:y"]) == 0
-    out = capsys.readouterr().out
+    out = prints(*maps, "--metric psnr --metric pixels --metric miou:y")
     rows = {line.split("│")[1].strip(): line for line in out.splitlines() if line.startswith("│")}
     fp32, int8 = (cell.strip() for cell in rows["PSNR of 'y' against the labels"].split("│")[2:4])
     assert fp32.endswith(" dB") and float(int8.split()[0]) < float(fp32.split()[0])

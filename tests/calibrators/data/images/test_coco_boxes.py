@@ -1,7 +1,6 @@
 """True boxes from COCO's file of instances."""
 
 import json
-import os
 import tracemalloc
 
 import numpy as np
@@ -9,11 +8,11 @@ import pytest
 
 from calibrators.data.images import true_boxes
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError
+from tests.calibrators.specs import NO_FILES, floats
 
-INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3, 8, 8)),)
+INPUTS = (floats("x", "n", 3, 8, 8),)
 NONE = [-1.0] * 5
 
 INSTANCES = {
@@ -207,9 +206,7 @@ def test_an_image_of_a_size_that_none_has_is_refused(folder, width):
         labels_of(folder)
 
 
-@pytest.mark.parametrize(
-    "make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.mkdir()]
-)
+@pytest.mark.parametrize("make", NO_FILES)
 def test_what_is_no_file_is_refused_and_not_waited_for(folder, make):
     (folder / "instances.json").unlink()
     make(folder / "instances.json")

@@ -32,6 +32,7 @@ from tests.calibrators.data.sample_data import (
     vectors,
     whole,
 )
+from tests.calibrators.specs import floats
 
 Image = pytest.importorskip("PIL.Image", reason=NO_PILLOW)
 
@@ -338,9 +339,8 @@ def test_a_size_that_the_input_does_not_take_is_refused_before_decoding(
 
 def test_a_wrong_layout_is_named_as_such(tmp_path):
     save_images(tmp_path, ["a.png"])
-    inputs = [InputSpec("x", FLOAT, ("N", 4, 4, 3))]
-    with pytest.raises(CalibrationDataError, match="NHWC"):
-        list(open_batches(tmp_path, inputs, preprocessing=RAW))
+    inputs = [floats("x", "N", 4, 4, 3)]
+    refused(tmp_path, "NHWC", inputs, preprocessing=RAW)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Folders of images with true boxes, as ultralytics has them."""
 
 import functools
-import os
 
 import numpy as np
 import pytest
@@ -11,12 +10,12 @@ Image = pytest.importorskip("PIL.Image")
 from calibrators.data.images import true_boxes
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.images.true_boxes import label_folder, read_true_boxes
-from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError
 from tests.calibrators.data.sample_data import hide
+from tests.calibrators.specs import NO_FILES, floats
 
-INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3, 8, 8)),)
+INPUTS = (floats("x", "n", 3, 8, 8),)
 LETTERBOX = Preprocessing(letterbox=(8, 8))
 NONE = [-1.0] * 5
 
@@ -177,9 +176,7 @@ def test_boxes_that_cannot_be_read_are_refused(folder, labels, monkeypatch):
         labels_of(folder)
 
 
-@pytest.mark.parametrize(
-    "make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.mkdir()]
-)
+@pytest.mark.parametrize("make", NO_FILES)
 def test_labels_that_are_no_file_are_refused_and_not_waited_for(tmp_path, make):
     make(tmp_path / "a.txt")
     with pytest.raises(CalibrationDataError, match=r"cannot read '.*a\.txt'"):

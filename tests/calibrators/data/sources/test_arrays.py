@@ -12,14 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.data.sources.arrays import load_labels
 from calibrators.errors import CalibrationDataError, DamagedFileError
 from tests.calibrators.data.sample_data import (
     FLOAT,
     IMAGE,
-    INT,
     RAW,
     TOKENS,
     VECTOR,
@@ -28,6 +26,7 @@ from tests.calibrators.data.sample_data import (
     vectors,
     whole,
 )
+from tests.calibrators.specs import floats, integers
 
 
 class TestArrays:
@@ -66,7 +65,7 @@ class TestArrays:
         assert batches.labels is None
 
     def test_an_input_named_labels_is_fed(self):
-        inputs = [VECTOR, InputSpec("labels", INT, ("N",))]
+        inputs = [VECTOR, integers("labels", "N")]
         batches = open_batches({"x": vectors(2), "labels": np.array([5, 6])}, inputs)
         assert whole(batches, "labels").tolist() == [5, 6]
         assert batches.labels is None
@@ -92,7 +91,7 @@ class TestArrays:
 
 
 def test_random_samples_are_normal_and_depend_on_the_seed_only():
-    spec = InputSpec("x", FLOAT, ("N", 3, 10, 10))
+    spec = floats("x", "N", 3, 10, 10)
     first, again, other = (
         whole(open_batches("random:40", [spec], seed=seed, batch_size=size))
         for seed, size in [(0, 7), (0, 40), (1, 7)]
@@ -100,7 +99,7 @@ def test_random_samples_are_normal_and_depend_on_the_seed_only():
     assert (first.shape, first.dtype) == ((40, 3, 10, 10), FLOAT)
     assert abs(first.mean()) < 0.05 and abs(first.std() - 1) < 0.05
     assert np.array_equal(first, again) and not np.array_equal(first, other)
-    assert sizes(open_batches("random:8", [InputSpec("x", FLOAT, (4, 3))])) == [4, 4]
+    assert sizes(open_batches("random:8", [floats("x", 4, 3)])) == [4, 4]
     refused("random:4", "preprocessing", preprocessing=RAW)
 
 
@@ -115,7 +114,7 @@ class TestFiles:
         assert batches.labels.dtype == np.int64
 
     def test_npy_is_not_read_into_memory(self, tmp_path):
-        spec = InputSpec("x", FLOAT, ("N", 1000))
+        spec = floats("x", "N", 1000)
         np.save(tmp_path / "d.npy", np.zeros((4000, 1000), np.float32))
         tracemalloc.start()
         batches = open_batches(tmp_path / "d.npy", [spec])

@@ -15,14 +15,14 @@ from PIL import Image
 import trtint8
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.images.true_boxes import read_dataset
-from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError
 from calibrators.imports import install_command
+from tests.calibrators.specs import floats
 from tests.trtint8.detectors import detector
 from trtint8.cli.main import main
 
-INPUTS = [InputSpec("images", np.dtype(np.float32), ("N", 3, 8, 8))]
+INPUTS = [floats("images", "N", 3, 8, 8)]
 
 
 def write_images(folder, names, shade=100, boxes="0 0.5 0.5 0.5 0.5\n"):
@@ -191,7 +191,7 @@ def test_without_pyyaml_the_extra_is_named(dataset, monkeypatch):
 
 def test_calibration_reads_train_and_everything_else_val(dataset, tmp_path, capsys):
     onnx.save(detector(), tmp_path / "net.onnx")
-    table = trtint8.calibrate(tmp_path / "net.onnx", dataset, preprocessing=Preprocessing(), progress=False)
+    table = trtint8.calibrate(tmp_path / "net.onnx", dataset, preprocessing=Preprocessing())
     assert table.provenance.samples == 3
     assert table.amax["images"] == pytest.approx(12 / 255, rel=0.01)
     onnx.save(trtint8.quantize(tmp_path / "net.onnx", table), tmp_path / "q.onnx")
@@ -204,4 +204,4 @@ def test_a_split_that_is_missing_is_named(dataset, tmp_path):
     dataset.write_text("val: images/val\nnames: [cat, dog]\n")
     onnx.save(detector(), tmp_path / "net.onnx")
     with pytest.raises(CalibrationDataError, match="'train'"):
-        trtint8.calibrate(tmp_path / "net.onnx", dataset, preprocessing=Preprocessing(), progress=False)
+        trtint8.calibrate(tmp_path / "net.onnx", dataset, preprocessing=Preprocessing())

@@ -22,6 +22,7 @@ from tests.calibrators.data.sample_data import (
     vectors,
     whole,
 )
+from tests.calibrators.specs import floats
 
 
 class TestArrayFolders:
@@ -125,5 +126,5 @@ def test_images_of_another_size_for_an_input_that_no_preprocessing_makes(tmp_pat
     pytest.importorskip("PIL.Image").new("RGB", (8, 6)).save(tmp_path / "a.png")
     raw = InputSpec("x", np.dtype(np.uint8), ("N", 4, 4, 3))
     refused(tmp_path, r"comes out as 6x8 .* does not take; give files of the size that it takes$", [raw])
-    wanted = InputSpec("x", FLOAT, ("N", 3, 4, 4))
+    wanted = floats("x", "N", 3, 4, 4)
     refused(tmp_path, "6x8 .* does not take; .*preprocessing", [wanted], preprocessing=RAW)

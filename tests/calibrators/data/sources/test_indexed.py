@@ -9,15 +9,15 @@ import pytest
 
 from calibrators.data.feeds import Binding
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.data.sources.datasets import sample_arrays
 from calibrators.data.sources.streams import has_columns, is_indexed
 from calibrators.errors import CalibrationDataError
+from tests.calibrators.specs import floats, integers
 
 X = np.arange(30, dtype=np.float32).reshape(5, 2, 3)
-ONE = (InputSpec("x", np.dtype(np.float32), ("n", 2, 3)),)
-TWO = (*ONE, InputSpec("ids", np.dtype(np.int64), ("n",)))
+ONE = (floats("x", "n", 2, 3),)
+TWO = (*ONE, integers("ids", "n"))
 
 
 class Rows:
@@ -88,11 +88,11 @@ def test_columns_become_batches_with_their_labels():
 
 @pytest.mark.parametrize("make", [lambda rows: rows, StreamedRows])
 def test_the_batch_of_a_model_that_takes_no_other(make):
-    fixed = (InputSpec("x", np.dtype(np.float32), (2, 2, 3)),)
+    fixed = (floats("x", 2, 2, 3),)
     with pytest.warns(UserWarning, match="the last sample"):
         assert read(make(Rows({"x": X})), fixed) == [(X[:2].tolist(), None), (X[2:4].tolist(), None)]
     with pytest.raises(CalibrationDataError, match="first dimensions: 'x'"):
-        read(make(Rows({"x": X, "ids": range(5)})), (*fixed, InputSpec("ids", np.dtype(np.int64), (3,))))
+        read(make(Rows({"x": X, "ids": range(5)})), (*fixed, integers("ids", 3)))
 
 
 def test_samples_are_taken_in_random_order_and_limited():
@@ -121,7 +121,7 @@ def test_a_column_that_is_not_there(make):
 
 def test_images_of_different_sizes_are_prepared_one_by_one():
     images = Rows({"image": [np.full((4 + i, 6, 3), i, np.uint8) for i in range(2)]})
-    spec = (InputSpec("x", np.dtype(np.float32), ("n", 3, 2, 2)),)
+    spec = (floats("x", "n", 3, 2, 2),)
     feed = next(iter(open_batches(images, spec, preprocessing=Preprocessing(crop=(2, 2)))))
     assert feed["x"].shape == (2, 3, 2, 2)
     assert feed["x"][1, 0, 0, 0] == np.float32(1) * np.float32(1 / 255)

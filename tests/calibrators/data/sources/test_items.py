@@ -4,14 +4,12 @@ import numpy as np
 import pytest
 
 from calibrators.data.feeds import Binding, are_numbers, as_array, named_arrays
-from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError
+from tests.calibrators.specs import floats, integers
 
-ONE = Binding((InputSpec("x", np.dtype(np.float32), ("n", 3)),))
-TWO = Binding(
-    (InputSpec("ids", np.dtype(np.int64), ("n", 4)), InputSpec("mask", np.dtype(np.int64), ("n", 4)))
-)
+ONE = Binding((floats("x", "n", 3),))
+TWO = Binding((integers("ids", "n", 4), integers("mask", "n", 4)))
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 LABELS = np.array([3, 1, 2, 0])
 
@@ -40,7 +38,7 @@ class Tensor:
 
 
 IDS, MASK = np.zeros((4, 4), np.int64), np.ones((4, 4), np.int64)
-BOTH = Binding((*ONE.inputs, InputSpec("labels", np.dtype(np.int64), ("n",))))
+BOTH = Binding((*ONE.inputs, integers("labels", "n")))
 
 
 @pytest.mark.parametrize(

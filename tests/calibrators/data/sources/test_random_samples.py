@@ -9,6 +9,7 @@ from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.data.sources.random_samples import warn_of_random, with_shapes
 from tests.calibrators.data.sample_data import FLOAT, IMAGE, INT, TOKENS, VECTOR, refused
+from tests.calibrators.specs import floats
 
 IDS = InputSpec("ids", INT, ("N", "S"), 30)
 MASK = InputSpec("mask", INT, ("N", "S"), 2)
@@ -22,7 +23,7 @@ def first(data, inputs, **options):
     ("data", "spec", "shape"),
     [
         ("random:5,x=3x8x6", IMAGE, (5, 3, 8, 6)),
-        ("random:2,a,b=c=7", InputSpec("a,b=c", FLOAT, ("N", "W")), (2, 7)),
+        ("random:2,a,b=c=7", floats("a,b=c", "N", "W"), (2, 7)),
         ("random:4,x=3x8", InputSpec("x", FLOAT, None), (4, 3, 8)),
     ],
 )
@@ -32,7 +33,7 @@ def test_a_dynamic_input_gets_the_shape_that_is_asked_for(data, spec, shape):
 
 
 def test_one_of_several_inputs_may_be_empty():
-    cached, mask = InputSpec("cached", FLOAT, ("N", 2, "P", 4)), InputSpec("mask", INT, ("N", "P"), 2)
+    cached, mask = floats("cached", "N", 2, "P", 4), InputSpec("mask", INT, ("N", "P"), 2)
     feed = first("random:5,cached=2x0x4,ids=3", [IDS, cached, mask])
     shapes = {name: array.shape for name, array in feed.items()}
     assert shapes == {"ids": (5, 3), "cached": (5, 2, 0, 4), "mask": (5, 0)}
@@ -94,10 +95,10 @@ def test_samples_do_not_depend_on_the_batch_size_or_on_the_others():
         ("random:4,x=3x8x8,x=3x8x8", IMAGE, "each input once"),
         ("random:4", IMAGE, "'x' .*NxHxW|random:8,x=3x64x64"),
         ("random:4", InputSpec("x", FLOAT, None), "random:8,x=3x64x64"),
-        ("random:4", InputSpec("x", FLOAT, ()), "no batch axis"),
+        ("random:4", floats("x"), "no batch axis"),
         ("random:4", TOKENS, "'ids' .*which integers"),
         ("random:4,x=99999x99999x9", InputSpec("x", FLOAT, None), "268,435,456"),
-        ("random:4", InputSpec("x", FLOAT, ("N", 100_000, 100_000)), "10,000,000,000 .*268,435,456"),
+        ("random:4", floats("x", "N", 100_000, 100_000), "10,000,000,000 .*268,435,456"),
         *(
             (f"random:{count}", VECTOR, f"'random:{count[:9]}.*from 1 to 9999999")
             for count in ("", "0", "-1", "many", "1.5", "1e3", str(2**63 - 1), "1" + "0" * 20, "1" * 5000)
@@ -110,7 +111,7 @@ def test_what_cannot_be_drawn_is_refused(data, spec, named):
 
 def test_shapes_are_added_for_what_is_dynamic_and_not_said():
     shapes = {"x": (8, 3, 640, 480), "ids": (8, 128), "v": (8, 2)}
-    inputs = [IMAGE, IDS, InputSpec("v", FLOAT, ("N", 2)), VECTOR]
+    inputs = [IMAGE, IDS, floats("v", "N", 2), VECTOR]
     assert with_shapes("random:4", inputs, shapes) == "random:4,x=3x640x480,ids=128"
     assert with_shapes("random:4,ids=16", inputs, shapes) == "random:4,ids=16,x=3x640x480"
     assert with_shapes("random:4", inputs, {}) == "random:4"

@@ -7,11 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError
 from tests.calibrators.data.sample_data import (
-    FLOAT,
     IMAGE,
     RAW,
     VECTOR,
@@ -21,9 +19,10 @@ from tests.calibrators.data.sample_data import (
     vectors,
     whole,
 )
+from tests.calibrators.specs import floats
 
 FEEDS = ({"x": vectors(2)}, {"x": vectors(5)}, {"x": vectors(1)})
-SCALED = [VECTOR, InputSpec("scale", FLOAT, ())]
+SCALED = [VECTOR, floats("scale")]
 
 
 class Indexed:

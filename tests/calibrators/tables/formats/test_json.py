@@ -21,7 +21,7 @@ from calibrators.tables.table import CalibrationTable, Provenance
 @pytest.fixture
 def path(tmp_path):
     histogram = Histogram()
-    histogram.observe(np.array([0.5, 1.0], np.float32))
+    histogram.observe(np.float32([0.5, 1.0]))
     table = CalibrationTable.from_histograms({"a": histogram}, "minmax", Provenance("m", "d", 2, {"x": "1"}))
     return table.save(tmp_path / "t.json")
 
@@ -111,7 +111,7 @@ def test_fields_of_a_person_are_left_alone(path):
 @pytest.fixture
 def table():
     histogram = Histogram()
-    histogram.observe(np.array([0, 0.5, -1.0, 3.0, np.inf], np.float32))
+    histogram.observe(np.float32([0, 0.5, -1.0, 3.0, np.inf]))
     return CalibrationTable.from_histograms(
         {"a::b": histogram},
         "minmax",

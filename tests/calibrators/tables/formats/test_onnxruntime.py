@@ -36,7 +36,7 @@ def test_what_onnxruntime_itself_writes(tmp_path):
     from onnxruntime.quantization.quant_utils import write_calibration_table
 
     ends = {"a": (-3, 2), "b::c d": (0, 1.5)}
-    ends = {name: tuple(np.array([end], np.float32) for end in both) for name, both in ends.items()}
+    ends = {name: tuple(np.float32([end]) for end in both) for name, both in ends.items()}
     write_calibration_table(calibrate.TensorsData(calibrate.CalibrationMethod.MinMax, ends), str(tmp_path))
     assert CalibrationTable.load(tmp_path / "calibration.json").amax == {"a": 3.0, "b::c d": 1.5}
     # These two hold the larger end, 2, and not the larger magnitude, 3: nothing in them tells.
