@@ -1,5 +1,6 @@
 """How the suite runs: which tests are slow, which share a worker, and examples that are always the same."""
 
+import gc
 import os
 import signal
 from collections import Counter
@@ -60,6 +61,17 @@ def pytest_configure(config):
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
         )
         settings.load_profile("suite")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is collected stays to the end, so searches for garbage need not look at it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -5,4 +5,5 @@ import pytest
 
 def sample(values, kept):
     """All values, of which those that are not kept are for ``--nightly``."""
-    return [value if value in kept else pytest.param(value, marks=pytest.mark.nightly) for value in values]
+    rows = ((value, value if isinstance(value, tuple) else (value,)) for value in values)
+    return [value if value in kept else pytest.param(*row, marks=pytest.mark.nightly) for value, row in rows]

@@ -14,6 +14,7 @@ from tests.behaviour.text import decibels, json_lines, number
 from trtint8.quantization.targets import TARGETS
 
 _TARGETS = tuple(dict.fromkeys(("tensorrt", "rtx", *TARGETS)))
+_QUANTIZE = "quantize {} table.json -o other.onnx --json"
 _QUOTED = re.compile(r"'([^'\s]+)'")
 
 
@@ -41,14 +42,14 @@ def network_lines(case, folder):
         lines = _inputs(path.name)
         if case.cut_at:
             lines += _refused(path.name, case)
-            float_part, rest = trtint8.cut_model(path.name, case.cut_at)
-            onnx.save(float_part, path.name)
+            float_part, rest = _cut(path.name, case)
             lines += ["== cut", *graph_lines(float_part), "== rest", *graph_lines(rest)]
         table, ranges = _ranges(path.name, case)
         table.save("table.json")
         quantized = trtint8.quantize(path.name, table)
         onnx.save(quantized, "quantized.onnx")
-        lines += [*ranges, "== Q/DQ model", *graph_lines(quantized), *_placements(path.name)]
+        lines += [*ranges, "== Q/DQ model", *graph_lines(quantized)]
+        lines += ["== placement", *_decisions(_QUANTIZE.format(path.name))]
         lines += _compared("quantized.onnx", path.name, case)
         lines += _found(quantized)
         if "sensitivity" in case.kinds:
@@ -56,6 +57,36 @@ def network_lines(case, folder):
         if "equalize" in case.kinds:
             lines += _equalized(path.name, table, case)
         return lines
+
+
+def target_lines(case, folder):
+    """What is decided otherwise for other targets, and for FP16."""
+    path = save(case, folder)
+    with inside(folder):
+        if case.cut_at:
+            _cut(path.name, case)
+        _warned(lambda: _minmax(path.name, case).save("table.json"))
+        command = _QUANTIZE.format(path.name)
+        plain, targets = _decisions(command), {}
+        for target in _TARGETS:
+            for half in ("", " --float16"):
+                more = "" if target == "tensorrt" else f" --target {target}"
+                told = _decisions(f"{command}{more}{half}")
+                if told != plain:
+                    different = tuple(line for line in told if line not in plain)
+                    targets.setdefault(different, []).append(f"{target}{half}")
+        return [line for told, names in targets.items() for line in (f"-- {', '.join(names)}", *told)]
+
+
+def _cut(path, case):
+    """Leaves the part that stays in float in the model's file; returns it, and the rest."""
+    parts = trtint8.cut_model(path, case.cut_at)
+    onnx.save(parts[0], path)
+    return parts
+
+
+def _minmax(path, case, **options):
+    return trtint8.calibrate(path, case.samples(), method="minmax", progress=False, **options)
 
 
 def _warned(call):
@@ -100,7 +131,7 @@ def _ranges(path, case):
         else:
             tables[method] = tables["minmax"].with_method(method)
     table = tables["minmax"]
-    placed = trtint8.calibrate(path, case.samples(), method="minmax", tensors="placed", progress=False)
+    placed = _minmax(path, case, tensors="placed")
     for name in table.amax:
         numbers = " ".join(number(one.amax[name]) for one in tables.values())
         lines.append(f"{name} {numbers}{' placed' if name in placed.amax else ''}")
@@ -108,24 +139,6 @@ def _ranges(path, case):
     lines += [f"only in some: {name}" for name in sorted(others)]
     lines += [f"loses: {name}" for name in sorted(table.excessive_losses)]
     return table, [f"== ranges: {' '.join(tables)}", *lines]
-
-
-def _placements(path):
-    """The decisions with their reasons, and for other targets, and FP16, what is different."""
-    plain = _decisions(f"quantize {path} table.json -o other.onnx --json")
-    same = {}
-    for target in _TARGETS:
-        for half in ("", " --float16"):
-            more = "" if target == "tensorrt" else f" --target {target}"
-            told = _decisions(f"quantize {path} table.json -o other.onnx --json{more}{half}")
-            if told != plain:
-                different = tuple(line for line in told if line not in plain)
-                same.setdefault(different, []).append(f"{target}{half}")
-    return [
-        "== placement",
-        *plain,
-        *(line for told, names in same.items() for line in (f"-- {', '.join(names)}", *told)),
-    ]
 
 
 def _decisions(command):

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.behaviour.calls import call_lines, option_lines, surface_lines
 from tests.behaviour.command_line import run
 from tests.behaviour.models import CASES, CIFAR10, TRAINED
-from tests.behaviour.networks import network_lines
+from tests.behaviour.networks import network_lines, target_lines
 from tests.behaviour.verbs import SCENARIOS, scenario_lines
 
 EXPECTED = Path(__file__).parent / "expected"
@@ -15,6 +15,8 @@ EXPECTED = Path(__file__).parent / "expected"
 #: Records that engines are built for, or reports written, and what that takes.
 _WITH_EXTRAS = ("verbs/engines", "verbs/refused_engines", "verbs/without_gpu")
 _EXTRAS = ("tensorrt_rtx", "jinja2", "matplotlib", "PIL")
+
+_NETWORKS = {**CASES, **TRAINED}
 
 #: Name of a record to the function that makes its lines in an empty folder.
 RECORDS = {
@@ -24,9 +26,17 @@ RECORDS = {
     **{f"verbs/{name}": lambda folder, name=name: scenario_lines(name, folder) for name in SCENARIOS},
     **{
         f"networks/{name}": lambda folder, case=case: network_lines(case, folder)
-        for name, case in {**CASES, **TRAINED}.items()
+        for name, case in _NETWORKS.items()
+    },
+    **{
+        f"targets/{name}": lambda folder, case=case: target_lines(case, folder)
+        for name, case in _NETWORKS.items()
+        if "quantized" not in case.kinds
     },
 }
+
+#: Records of which an ordinary run takes a sample.
+MANY = [name for name in RECORDS if name.startswith("targets/")]
 
 
 def expected_file(name):
@@ -36,7 +46,7 @@ def expected_file(name):
 
 def missing(name):
     """What this machine lacks for a record, or has too much of; empty where it has what is needed."""
-    if name.removeprefix("networks/") in TRAINED and not CIFAR10:
+    if name.rpartition("/")[2] in TRAINED and not CIFAR10:
         return "TRTINT8_CIFAR10 names no folder with networks"
     if name not in _WITH_EXTRAS:
         return ""

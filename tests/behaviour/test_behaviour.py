@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.behaviour.records import EXPECTED, RECORDS, expected_file, missing
+from tests.behaviour.records import EXPECTED, MANY, RECORDS, expected_file, missing
 from tests.behaviour.text import difference
 
 #: The most lines of a difference that are shown.
@@ -12,8 +12,17 @@ _SHOWN = 40
 @pytest.mark.filterwarnings("ignore:ONNX Runtime's optimizer")
 @pytest.mark.parametrize(
     "name",
-    # Each record by itself may run on any worker of xdist.
-    [pytest.param(name, marks=pytest.mark.xdist_group(f"behaviour {name}")) for name in RECORDS],
+    [
+        # Each record by itself may run on any worker of xdist.
+        pytest.param(
+            name,
+            marks=[
+                pytest.mark.xdist_group(f"behaviour {name}"),
+                *([pytest.mark.nightly] if name in MANY and name not in MANY[::4] else []),
+            ],
+        )
+        for name in RECORDS
+    ],
 )
 def test_what_is_expected_happens(name, tmp_path):
     if reason := missing(name):

@@ -1,12 +1,20 @@
 """The grid of attentions: INT8 keeps the fused kernel that FP16 has, in every form and at every limit."""
 
+import itertools
+
 import attention_grid
 import onnx
 import pytest
 from attention_grid import Case, Result
 
 from calibrators.tensorrt import flavor
+from tests.sampling import sample
 from tests.trtint8.quantization.attention_models import FORMS
+
+CORNERS = list(attention_grid.grid(smallest=True))
+
+#: Masks on GPUs of several compute capabilities.
+MASKED = list(itertools.product(["8.0", "8.9", "12.0"], ["added", "chosen", "guarded", "infinite"]))
 
 
 @pytest.fixture(autouse=True)
@@ -16,7 +24,7 @@ def rtx():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", list(attention_grid.grid(smallest=True)), ids=str)
+@pytest.mark.parametrize("case", sample(CORNERS, CORNERS[::3]), ids=str)
 def test_int8_keeps_the_fusion(case):
     result = attention_grid.measure(case)
     in_int8 = case.keys <= 512 and case.head in (32, 64)
@@ -24,15 +32,14 @@ def test_int8_keeps_the_fusion(case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("capability", ["8.0", "8.9", "12.0"])
-@pytest.mark.parametrize("mask", ["added", "chosen", "guarded", "infinite"])
-def test_other_masks_on_other_gpus(mask, capability):
+@pytest.mark.parametrize(("capability", "mask"), sample(MASKED, MASKED[::5]))
+def test_other_masks_on_other_gpus(capability, mask):
     result = attention_grid.measure(Case(65, 65, 16, mask, capability))
     assert (result.float16, result.mixed, result.in_int8) == (1, 1, 1)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(FORMS))
+@pytest.mark.parametrize("name", sample(sorted(FORMS), sorted(FORMS)[::3]))
 def test_every_form_keeps_the_fusion(name):
     result = attention_grid.measure_model(FORMS[name](), "8.6")
     assert result.mixed >= result.float16

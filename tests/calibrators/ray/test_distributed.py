@@ -148,7 +148,7 @@ def test_nor_on_where_the_samples_lie(kind, workers_here, images, expected, tmp_
 
 
 @rays_own_warnings
-def test_a_ray_dataset_that_is_there(ray_data, images, expected, tmp_path):
+def test_a_ray_dataset_that_is_there(ray_data, workers_here, images, expected, tmp_path):
     dataset = ray_data.from_numpy(np.array_split(images, 7))  # blocks of 15 and 14, batches of 6
     assert _over_ray(dataset, tmp_path, shard_batches=4) == expected
     assert _over_ray(dataset, tmp_path, batch_size=40, workers=1) == expected
@@ -167,7 +167,7 @@ def test_a_ray_dataset_that_is_computed_meanwhile(ray_data, images, expected, tm
 
 
 @rays_own_warnings
-def test_a_ray_dataset_is_limited_and_checked(ray_data, images, tmp_path):
+def test_a_ray_dataset_is_limited_and_checked(ray_data, workers_here, images, tmp_path):
     dataset = ray_data.from_numpy(np.array_split(images, 7))
     alone = _digest(trtint8.calibrate(DEMO_MODEL, images, batch_size=6, limit=50), tmp_path)
     assert _over_ray(dataset, tmp_path, limit=50) == alone
@@ -178,7 +178,7 @@ def test_a_ray_dataset_is_limited_and_checked(ray_data, images, tmp_path):
 
 
 @rays_own_warnings
-def test_a_ray_dataset_and_a_fixed_batch(ray_data):
+def test_a_ray_dataset_and_a_fixed_batch(ray_data, workers_here):
     shards = open_batches(ray_data.from_numpy(np.array_split(DATA, 3)), (floats("x", 6, 3),))
     with pytest.warns(UserWarning, match="left out the last 4 samples"):
         seen = _observe(shards)

@@ -10,12 +10,16 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.errors import UnsupportedError
+from tests.sampling import sample
 from tests.trtint8.deployment.conftest import IMAGES, LOGITS, shapes
 from tests.trtint8.deployment.settings import SETTINGS
 from tests.trtint8.onnx_models import normal
 from trtint8.deployment.cpp import cpp_files, docker_files, model_header
 from trtint8.deployment.writing import deploy
 from trtint8.engine.file import TensorSpec
+
+#: Settings of which programs are compiled and run.
+PREPARED = ["deviations", "caffe", "last, bgr", "grey", "grey, last", "negative"]
 
 PRINT = """
 #include <cstdio>
@@ -496,7 +500,7 @@ def test_the_program_says_what_is_wrong(run, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["deviations", "caffe", "last, bgr", "grey", "grey, last", "negative"])
+@pytest.mark.parametrize("name", sample(PREPARED, PREPARED[::2]))
 def test_images_are_prepared_as_trtint8_does_it(name, make_engine, tmp_path):
     setting, folder = SETTINGS[name], tmp_path / "there"
     spec = setting.input

@@ -1,11 +1,14 @@
 """Weights that are dequantized by one scale: the same numbers, which TensorRT for RTX stores as FP16."""
 
+import itertools
+
 import numpy as np
 import onnx
 import pytest
 
 from calibrators.host.session import open_session
 from calibrators.tables.table import CalibrationTable
+from tests.sampling import sample
 from tests.trtint8.onnx_models import Shaped
 from trtint8.builder.build import Build
 from trtint8.models.model import load_model, prepare
@@ -22,6 +25,17 @@ from trtint8.quantization.quantize import (
 from trtint8.quantization.targets import TARGETS
 
 LARGEST = 65504.0
+
+#: The shape of a convolution's weights and its groups.
+CONVOLUTIONS = {
+    "plain": ((32, 32, 3, 3), 1),
+    "grouped": ((32, 8, 3, 3), 4),
+    "depthwise": ((32, 1, 3, 3), 32),
+    "one output": ((1, 32, 3, 3), 1),
+    "1-D": ((32, 32, 3), 1),
+    "3-D": ((32, 32, 3, 3, 3), 1),
+}
+BUILDS = list(itertools.product(CONVOLUTIONS, ["8.0", "8.6", "8.9", "12.0"]))
 
 
 @pytest.mark.parametrize("input_scale", [1e-3, 0.02, 0.5])
@@ -159,17 +173,9 @@ def test_what_is_no_int8_convolution_is_left():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("capability", ["8.0", "8.6", "8.9", "12.0"])
-@pytest.mark.parametrize("form", ["plain", "grouped", "depthwise", "one output", "1-D", "3-D"])
+@pytest.mark.parametrize(("form", "capability"), sample(BUILDS, BUILDS[::5]))
 def test_tensorrt_for_rtx_writes_fp16(rtx, form, capability):
-    shape, groups = {
-        "plain": ((32, 32, 3, 3), 1),
-        "grouped": ((32, 8, 3, 3), 4),
-        "depthwise": ((32, 1, 3, 3), 32),
-        "one output": ((1, 32, 3, 3), 1),
-        "1-D": ((32, 32, 3), 1),
-        "3-D": ((32, 32, 3, 3, 3), 1),
-    }[form]
+    shape, groups = CONVOLUTIONS[form]
     g = Shaped()
     y = g.Relu("relu", g.Conv("conv", "x", g.weights(*shape), g.weights(shape[0]), group=groups))
     model = g.model({"x": [1, shape[1] * groups, *[8] * (len(shape) - 2)]}, y)

@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import trtint8
+from tests.sampling import sample
 from tests.trtint8.onnx_models import Shaped, normal, prepared_graph
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.attention import find_attentions
@@ -123,7 +124,7 @@ def test_what_stays_in_fp16(form):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", CASES)
+@pytest.mark.parametrize("form", sample(CASES, list(CASES)[::3]))
 def test_compiled_engines_agree(rtx, form):
     """The choice takes no longer than FP16, and no longer than all layers in INT8."""
     model = form()

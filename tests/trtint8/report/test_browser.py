@@ -3,20 +3,17 @@
 import pytest
 
 import tests.trtint8.report.extra  # noqa: F401
-from tests.trtint8.report.samples import write_all
 from tests.trtint8.report.worst_samples import WORST
 from trtint8.report.facts import gather
-from trtint8.report.files import find_report_files
 from trtint8.report.page import render
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def page(tmp_path):
-    write_all(tmp_path)
-    path = tmp_path / "report.html"
-    path.write_text(render(gather(find_report_files([tmp_path]), worst=WORST)), encoding="utf-8")
+@pytest.fixture(scope="module")
+def page(found, tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(render(gather(found, worst=WORST)), encoding="utf-8")
     return path
 
 

@@ -8,9 +8,8 @@ import time
 import pytest
 
 import tests.trtint8.report.extra  # noqa: F401
-from tests.trtint8.report.samples import HOSTILE, write_all
+from tests.trtint8.report.samples import HOSTILE
 from trtint8.report.facts import gather
-from trtint8.report.files import find_report_files
 from trtint8.report.graph import GraphEdge, GraphNode, NetworkGraph
 from trtint8.report.layers import Cell
 from trtint8.report.page import render
@@ -21,17 +20,15 @@ _KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "Home": 36, "ArrowLeft": 37, "Arro
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory):
+def small(found, tmp_path_factory):
     """A page with a network of three operators."""
-    folder = tmp_path_factory.mktemp("small")
-    write_all(folder)
-    path = folder / "report.html"
-    path.write_text(render(gather(find_report_files([folder]))), encoding="utf-8")
+    path = tmp_path_factory.mktemp("small") / "report.html"
+    path.write_text(render(gather(found)), encoding="utf-8")
     return path
 
 
 @pytest.fixture(scope="module")
-def large(small, tmp_path_factory):
+def large(found, tmp_path_factory):
     """A page with a chain of 60 blocks of three operators, the first of which is skipped by a tensor."""
     operators = ("Conv", "Relu", "Add")
     nodes = tuple(
@@ -41,9 +38,8 @@ def large(small, tmp_path_factory):
     ends = [(place, place + 1) for place in range(179)]
     ends += [(place, place + 3) for place in range(2, 177, 3)]
     graph = NetworkGraph(nodes, tuple(GraphEdge(*pair, True) for pair in ends), 0)
-    report = gather(find_report_files([small.parent]))
     path = tmp_path_factory.mktemp("large") / "report.html"
-    path.write_text(render(dataclasses.replace(report, graph=graph)), encoding="utf-8")
+    path.write_text(render(dataclasses.replace(gather(found), graph=graph)), encoding="utf-8")
     return path
 
 

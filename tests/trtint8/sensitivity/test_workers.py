@@ -128,7 +128,7 @@ def test_a_worker_that_is_killed_leaves_no_trace(cluster, table, expected, tmp_p
 
 
 @rays_own_warnings
-def test_a_ray_dataset_with_labels(ray_data, table, expected):
+def test_a_ray_dataset_with_labels(ray_data, workers_here, table, expected):
     from ray.data.block import BlockAccessor
 
     rows = [{"images": IMAGES[i : i + 33], "labels": LABELS[i : i + 33]} for i in range(0, 200, 33)]

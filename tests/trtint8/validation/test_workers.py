@@ -181,7 +181,7 @@ def test_labels_from_anywhere(kind, workers_here, quantized, tmp_path, monkeypat
 
 
 @rays_own_warnings
-def test_a_ray_dataset_has_its_labels_in_a_column(ray_data, quantized):
+def test_a_ray_dataset_has_its_labels_in_a_column(ray_data, workers_here, quantized):
     def rows(start):
         return {"pictures": IMAGES[start : start + 15], "labels": LABELS[start : start + 15]}
 
