@@ -19,7 +19,6 @@ VARIABLES = {
     "trtint8/builder/build.py": {
         "builder": "Builder",
         "config": "IBuilderConfig",
-        "network": "INetworkDefinition",
         "self.network": "INetworkDefinition",
         "self.parser": "OnnxParser",
     },

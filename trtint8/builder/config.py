@@ -169,8 +169,10 @@ def configure(
         config.set_preview_feature(trt.PreviewFeature.PROFILE_SHARING_0806, True)
     if not options.tf32:
         config.clear_flag(_flag(trt, "TF32"))
-    for option in ("version_compatible", "sparse_weights", "refit", "strip_plan"):
-        set_flag(trt, config, option.upper(), getattr(options, option))
+    set_flag(trt, config, "VERSION_COMPATIBLE", options.version_compatible)
+    set_flag(trt, config, "SPARSE_WEIGHTS", options.sparse_weights)
+    set_flag(trt, config, "REFIT", options.refit)
+    set_flag(trt, config, "STRIP_PLAN", options.strip_plan)
     if options.calibrate_before_fusion:
         config.set_quantization_flag(trt.QuantizationFlag.CALIBRATE_BEFORE_FUSION)
     if options.optimization_level is not None:
