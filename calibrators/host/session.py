@@ -52,9 +52,8 @@ def open_session(
         data_folder: The folder of the external data of a serialized model.
         weights: Values of initializers that a serialized model declares as external. The caller keeps them as
             long as the session, as those of a model in two parts.
-        one_of_many: Whether the session runs alternately with many others. Its idle threads then stop
-            spinning at once, because they would take processor time from the session that runs, and its
-            memory is returned to the system after each run.
+        one_of_many: Whether the session runs alternately with many others. Its memory is then returned to the
+            system after each run.
         keep_layout: Whether activations keep the layout that the model gives them. ONNX Runtime computes
             convolutions in a layout of its own, which is faster from one to the next; what enters and leaves
             a model is copied, which in a model of one convolution takes more than is won, and memory for
@@ -132,8 +131,8 @@ def _session_options(
     # A pattern puts all tensors of a run into one block, from the second run on; the blocks of the first
     # stay. With all activations as outputs that doubles the memory, and saves no time.
     options.enable_mem_pattern = False
-    # Threads that have nothing to run would wait in a loop, on processors that what comes next could use.
-    options.add_session_config_entry("session.force_spinning_stop", "1")
+    # Threads that have nothing to run would wait in a loop, on processors that others could use.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if threads is not None:
         options.intra_op_num_threads = threads
     if not pack_weights:
@@ -141,7 +140,6 @@ def _session_options(
     if one_of_many:
         # Every arena would keep what its session once needed.
         options.enable_cpu_mem_arena = False
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return options
 
 
