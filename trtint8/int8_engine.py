@@ -153,10 +153,11 @@ def build_from_sources(
     """
     with keeping_warnings() as said:
         output = check_output(output, model, sources.calibration, keeps_table=not sources.manual)
+        flavor = flavors.load(wanted.target)
         loaded = load_model(model)
         if loaded is not model:  # else it was warned of
             warn_of_runtime_nodes(loaded)
-        making = _checked(model, loaded, sources, output, wanted, options, tail)
+        making = _checked(model, loaded, sources, output, flavor, wanted, options, tail)
         with job(enabled=sources.progress):
             product = making.implicit() if making.is_implicit else making.explicit()
         expected = making.expected(product)
@@ -170,12 +171,12 @@ def _checked(
     loaded: Model,
     sources: RangeSources,
     output: Path,
+    flavor: flavors.Flavor,
     wanted: Int8Options,
     options: BuildOptions,
     tail: ir.Model | None,
 ) -> _Int8Build:
     """What is known of a build before anything is calibrated; refuses what can be refused at once."""
-    flavor = flavors.load(wanted.target)
     finished = loaded.is_quantized or _has_no_layer_in_int8(loaded, sources)
     # A finished model keeps its types unless that is asked for: nothing tells how large its values become.
     half = not finished if options.fp16 is None else options.fp16

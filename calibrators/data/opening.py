@@ -234,7 +234,7 @@ def _own_labels(source: IndexedSource, options: DataOptions, order: Indices) -> 
 
 def _check_untouched(options: DataOptions) -> None:
     names = ("batch_size", "limit", "shuffle", "preprocessing", "labels", "skip_bad")
-    values = vars(options)
+    values = {**vars(options), "shuffle": bool(options.shuffle), "skip_bad": bool(options.skip_bad)}
     if given := [f"{Argument(name)}" for name in names if values[name] is not getattr(DataOptions, name)]:
         raise CalibrationDataError(
             f"the data is opened already, so {', '.join(given)} would have no effect; "

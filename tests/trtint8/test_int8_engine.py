@@ -24,7 +24,7 @@ from calibrators.tensorrt.calibrators import calibrator_class
 from calibrators.tensorrt.flavor import Flavor
 from tests.host_device import HostDevice
 from tests.trtint8.engines import build_rtx
-from tests.trtint8.onnx_models import Shaped, normal, outlier_stream, tied
+from tests.trtint8.onnx_models import Shaped, constants_of, normal, outlier_stream, tied
 from tests.trtint8.quantization.attention_models import plain
 from trtint8 import int8_engine
 from trtint8.builder import build
@@ -256,6 +256,7 @@ def test_weights_are_changed_by_default_and_left_where_that_is_not_wanted(tmp_pa
     corrected = build_rtx(values, tmp_path / "c.engine", model=model, **options)
     assert corrected.rounded.remedies == corrected.info.changed_weights
     assert "bias correction" in corrected.rounded.remedies
+    assert constants_of(onnx.load(corrected.qdq_model))["x_scale"] == np.float32(1 / 127)
     assert corrected.rounded.samples == 12
     plain = build_rtx(values, tmp_path / "p.engine", model=model, rounding=False, **options)
     assert plain.rounded is None and plain.info.changed_weights == ()

@@ -355,7 +355,7 @@ def edit(table: CalibrationTable) -> CalibrationTable | None:
     if status != 0:
         raise TableError(f"the editor '{command[0]}' failed with status {status}; your text is in '{name}'")
     try:
-        with records.reading("the edited text", TableError):
+        with records.reading("the edited text", TableError, "make it shorter"):
             edited = _changed(table, TEXT.parse(records.read_bytes(name), name))
     except TableError as error:
         raise TableError(f"{error.template}; nothing was changed, and your text is in '{name}'") from error

@@ -156,7 +156,7 @@ def compare_runs(
         raise TableError("a comparison needs at least two runs; give two or more engines, folders or files")
     runs = [find_report_files([source]) for source in sources]
     options: dict[str, Any] = {"labels": labels, "batch_size": batch_size, "limit": limit}
-    options |= {"preprocessing": preprocessing, "skip_bad": skip_bad}
+    options |= {"preprocessing": preprocessing, "skip_bad": skip_bad or None}
     runs = [_judged(run, arithmetic, model, data, options) for run in runs]
     stems = [run.stem for run in runs]
     names = tuple(stems) if len(set(stems)) == len(stems) else tuple(str(Path(source)) for source in sources)

@@ -91,7 +91,7 @@ def write_report(
     backend = None if arithmetic is None else arithmetic_named(arithmetic)
     if data is None:
         given: dict[str, object] = {"class_names": class_names or None, "labels": labels, "limit": limit}
-        given |= {"batch_size": batch_size, "preprocessing": preprocessing, "skip_bad": skip_bad}
+        given |= {"batch_size": batch_size, "preprocessing": preprocessing, "skip_bad": skip_bad or None}
         refuse_given({**given, "arithmetic": backend}, "data")
     page = _page()
     from trtint8.report.facts import gather

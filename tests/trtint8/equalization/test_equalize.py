@@ -177,15 +177,21 @@ SHAPES = {"as weights": (4, 4, 1, 1), "turned": (4, 4)}
 OUTPUTS = {"an output": ", float[] f", "read indices": ", int64[] where"}
 
 
-@pytest.mark.parametrize("name", ALONE)
+@pytest.mark.parametrize("name", [*ALONE, "of a form"])
 def test_left_alone(name):
+    """What stands between two layers that are not of a form, and what does where they are."""
     shape = SHAPES.get(name, (1, 4, 4, 4))
     feed = {"x": normal(*shape)} | ({"bias": normal(4)} if "bias" in name else {})
     inputs = ", ".join(f"float{list(array.shape)} {each}" for each, array in feed.items())
     weights = {each: normal(4, 4, 1, 1, seed=seed) for seed, each in enumerate("wu")}
     weights |= {"b": normal(4), "c": normal(4), "v": normal(4, 4), "t": normal(16, 2), "six": np.float32(6)}
-    model = parsed(inputs, f"float[] y{OUTPUTS.get(name, '')}", ALONE[name], **weights)
-    assert find_forms(followed(prepared(model), feed)) == []
+    model = parsed(
+        inputs,
+        f"float[] y{OUTPUTS.get(name, '')}",
+        ALONE.get(name, f"{FIRST} m = Relu (f) {SECOND}"),
+        **weights,
+    )
+    assert len(find_forms(followed(prepared(model), feed))) == (name not in ALONE)
 
 
 def test_weights_that_other_nodes_read_stay_theirs():

@@ -1,6 +1,7 @@
 """The error at each layer, by hand."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -35,6 +36,9 @@ def test_levels_are_those_of_the_layer_alone(products):
         noise = power(exact - segment.run_layer(form, {"x": X}))
         assert level == pytest.approx(decibels(power(exact), noise))
     assert passing == pytest.approx(20.0, abs=1e-4)
+    without = LocalMeter(NAMES)
+    without.watch(len(X), alone=True)(segment, {"x": X, "first": exact}, {"x": X, "first": exact})
+    assert without.levels("first")[2] == math.inf
     np.testing.assert_array_equal(meter.channels("first"), np.float32([1.0, 0.7]).astype(np.float64))
     assert meter.samples == 2
     assert meter.levels("second")[2] is None and meter.channels("second") is None
@@ -91,11 +95,6 @@ def test_merging_adds_up_and_a_state_survives_json(products, measured):
             ),
             X,
         ),
-        # Channels of a convolution over time, which are no time steps: later on there is only silence.
-        (
-            opened("float[N, 2, 5] x", "y = Conv (x, w) where float[4, 2, 3] w"),
-            np.float32([[[1, 0, 0, 0, 0], [3, 0, 0, 0, 0]]]),
-        ),
         # Masks and sizes that depend on values; of the second, INT8 finds another number of them.
         *(
             (
@@ -129,3 +128,11 @@ def test_sums_by_hand(products):
     _, found = in_one_session(products).measure({"x": X})
     assert found.state()["sums"]["first"][3] == pytest.approx(power(X @ WEIGHTS), rel=1e-5)
     assert found.state()["channels"]["first"] == pytest.approx([1.0, 0.7])
+
+
+def test_channels_of_a_convolution_over_time_are_no_time_steps():
+    model = opened("float[N, 2, 5] x", "y = Conv (x, w) where float[4, 2, 3] w")
+    x = np.float32([[[1, 0, 0, 0, 0], [3, 0, 0, 0, 0]]])  # later on there is only silence
+    _, found = in_one_session(model).measure({"x": x})
+    np.testing.assert_array_equal(found.channels("y"), [1, 3])
+    np.testing.assert_array_equal(by_themselves(model, x).channels("y"), [1, 3])

@@ -186,7 +186,9 @@ def _joined(value: ir.Value | None) -> _Joined | None:
 def _of_concat(node: ir.Node) -> _Joined | None:
     axis = node.attributes.get_int("axis", 0)
     found = [declared_sizes(value) for value in node.inputs]
-    known = [sizes for sizes in found if sizes and sizes[axis] is not None]
+    known = [
+        sizes for sizes in found if sizes and -len(sizes) <= axis < len(sizes) and sizes[axis] is not None
+    ]
     if len(known) < len(found):
         return None  # the model does not say how long the inputs are along the axis
     rank = len(known[0])

@@ -427,13 +427,13 @@ def test_slopes_at_zero_are_finite(text, slopes):
         (
             RESIZED,
             "y = Resize (x, none, s) where float[0] none = {}, float[4] s = {1, 1, 2, 3}",
-            {"AveragePool", "Mul"},
+            {"Resize", "AveragePool", "Mul"},
         ),
     ],
 )
 def test_how_a_gradient_is_computed(inputs, text, kinds):
-    made = with_gradients(network(inputs, text), "x")
-    assert kinds <= {node.op_type for node in made.graph}
+    made = {node.op_type for node in with_gradients(network(inputs, text), "x").graph}
+    assert made == kinds if "Resize" in kinds else kinds <= made
 
 
 def grid_of(pixels, align_corners):

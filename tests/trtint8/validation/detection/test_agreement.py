@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -282,3 +283,20 @@ def test_a_detector_on_the_command_line(folder, capsys):
     assert "'detections:grid'" in ran(f"{validate} --metric detections").out.replace("\n", " ")
     for name in ("boxes", "gird"):
         assert f"'{name}'" in ran(f"{validate} --metric detections:{name}", 2).err
+
+
+def test_a_budget_that_nothing_is_shown_of_is_not_kept(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    onnx.save(detector(), "detector.onnx")
+    np.savez("dark.npz", images=np.zeros((4, 3, 8, 8), np.float32))
+    validate = "validate detector.onnx dark.npz --reference detector.onnx --metric detections --json"
+    for limit, status in ((" --max-drop 1", 1), (" --min 50", 1), ("", 0)):
+        assert main(f"{validate}{limit}".split()) == status
+        found = json.loads(capsys.readouterr().out)
+        assert found["measures"][0]["value"] is None
+        if limit:
+            judgement = found["judgement"]
+            assert (judgement["fits"], judgement["value"], judgement["drop"]) == (False, None, None)
+    tune = "tune detector.onnx dark.npz dark.npz --metric detections -o o.onnx"
+    assert main(tune.split()) == 2
+    assert "'detections'" in capsys.readouterr().err and not Path("o.onnx").exists()
