@@ -51,6 +51,18 @@ def tokens(length: int, vocabulary: int) -> Inputs:
     return make
 
 
+def _pairs(samples: int) -> tuple[torch.Tensor, ...]:
+    """Token ids, their mask, and the segments of two sentences each."""
+    ids, mask = tokens(32, 1000)(samples)
+    return ids, mask, (torch.arange(32) >= torch.randint(8, 20, (samples, 1))).long()
+
+
+def _diffusion(samples: int) -> tuple[torch.Tensor, ...]:
+    """Latents, steps, and embeddings of eight tokens."""
+    latents, text = torch.randn(samples, 4, 16, 16), torch.randn(samples, 8, 64)
+    return latents, torch.randint(0, 1000, (samples,)), text
+
+
 class _Logits(nn.Module):
     """A model of transformers, torchvision or timm whose output is one tensor."""
 
@@ -94,6 +106,22 @@ def _transformers(model: str, config: str, key: str, **options: Any) -> Callable
         return _Logits(made, key)
 
     return make
+
+
+def _diffusion_unet() -> nn.Module:
+    from diffusers import UNet2DConditionModel
+
+    model = UNet2DConditionModel(
+        sample_size=16,
+        block_out_channels=(32, 64),
+        layers_per_block=1,
+        down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
+        up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
+        cross_attention_dim=64,
+        attention_head_dim=8,
+        norm_num_groups=8,
+    )
+    return _Logits(model, "sample")
 
 
 _BERT = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 4, "intermediate_size": 512}
@@ -342,6 +370,18 @@ ARCHITECTURES: dict[str, Architecture] = {
         ),
         features(8000),
     ),
+    "sentence pairs, 2 layers": Architecture(
+        _transformers(
+            "BertForSequenceClassification", "BertConfig", "logits", **_BERT, vocab_size=1000, num_labels=3
+        ),
+        _pairs,
+        (*_TEXT_NAMES, "token_type_ids"),
+    ),
+    "diffusion unet": Architecture(
+        _diffusion_unet, _diffusion, ("sample", "timestep", "encoder_hidden_states")
+    ),
+    "latent decoder": Architecture(small_networks.LatentDecoder, features(4, 16, 16)),
+    "mel spectrogram": Architecture(small_networks.MelSpectrogram, features(16000)),
     "yolov8-like": Architecture(small_networks.YoloLike, images(160)),
     "unet": Architecture(small_networks.UNet, images(64)),
     "super-resolution": Architecture(small_networks.SuperResolution, images(48)),

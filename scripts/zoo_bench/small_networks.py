@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -39,6 +40,55 @@ def whisper_encoder() -> nn.Module:
         max_source_positions=100,
     )
     return _Encoder(WhisperEncoder(config))
+
+
+class LatentDecoder(nn.Module):
+    """Images of the latents of a diffusion model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from diffusers import AutoencoderKL
+
+        self.model = AutoencoderKL(
+            block_out_channels=(32, 64),
+            down_block_types=("DownEncoderBlock2D",) * 2,
+            up_block_types=("UpDecoderBlock2D",) * 2,
+            norm_num_groups=8,
+        )
+
+    def forward(self, x: torch.Tensor) -> Any:
+        """Runs the network."""
+        return self.model.decode(x, return_dict=False)[0]
+
+
+class MelSpectrogram(nn.Module):
+    """Sound to the logarithm of mel bands, with the Fourier transform as a convolution.
+
+    Args:
+        rate: Samples per second.
+        window: Samples per frame.
+        bands: Mel bands.
+    """
+
+    def __init__(self, rate: int = 16000, window: int = 400, bands: int = 40) -> None:
+        super().__init__()
+        bins = window // 2 + 1
+        angles = 2 * torch.pi / window * torch.outer(torch.arange(bins), torch.arange(window))
+        self.waves = nn.Conv1d(1, 2 * bins, window, window // 2, bias=False)
+        waves = torch.cat([angles.cos(), angles.sin()]) * torch.hann_window(window)
+        self.waves.weight = nn.Parameter(waves[:, None])
+        top = 2595 * math.log10(1 + rate / 2 / 700)
+        edges = 700 * (10 ** (torch.linspace(0, top, bands + 2) / 2595) - 1)
+        hertz = torch.linspace(0, rate / 2, bins)[:, None]
+        rising = (hertz - edges[:-2]) / (edges[1:-1] - edges[:-2])
+        falling = (edges[2:] - hertz) / (edges[2:] - edges[1:-1])
+        self.mel = nn.Parameter(torch.minimum(rising, falling).clamp(min=0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Runs the network."""
+        real, imaginary = self.waves(x[:, None]).chunk(2, 1)
+        power = (real**2 + imaginary**2).transpose(1, 2)
+        return (power @ self.mel + 1e-6).log()
 
 
 def _block(wide: int, channels: int, stride: int = 1) -> nn.Sequential:

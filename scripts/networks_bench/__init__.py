@@ -1,0 +1,1 @@
+"""Parts of ``bench_networks.py`` and ``bench_tools.py``."""
