@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: What phases are called that several modules know.
 CALIBRATING, CHOOSING, VALIDATING, MEASURING = "Calibrating", "Choosing ranges", "Validating", "Measuring"
-JUDGING, BUILDING = "Judging", "Building engine"
+JUDGING, BUILDING, SPENDING = "Judging", "Building engine", "Choosing layers in float"
 
 #: Gives the time in seconds.
 _clock = time.monotonic

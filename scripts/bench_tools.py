@@ -35,9 +35,9 @@ from networks_bench.tools import (
     work,
 )
 
-#: Options are those that TensorRT needs, and float32 for what is not in INT8, as with the other tools.
+#: Options of the others are those that TensorRT needs, and float32 for what is not in INT8, as with ours.
 _TOOLS: Tools = {
-    "trtint8": partial(with_trtint8, tensors="placed"),
+    "trtint8": with_trtint8,
     "ONNX Runtime": partial(
         with_onnx_runtime,
         per_channel=True,

@@ -66,7 +66,7 @@ def test_table(tmp_path):
     assert table.with_method("percentile").amax["étage/relu:0"] == pytest.approx(3.06, abs=0.01)
     again = table.save(tmp_path / "t.json")
     assert CalibrationTable.load(again) == table
-    empty = dict.fromkeys(("choice", "inputs", "cut_from"))
+    empty = dict.fromkeys(("choice", "float_layers", "inputs", "cut_from"))
     newer = {**empty, "input_sizes": {}, "left_out": {}, "modules": {}, "warnings": []}
     expected = {**newer, **unpacked(path)}
     for histogram in expected["histograms"].values():

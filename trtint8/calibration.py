@@ -30,6 +30,7 @@ from calibrators.host.observer import Observation
 from calibrators.progress import job
 from calibrators.run import AnyObserver, Executor, RunOptions
 from calibrators.tables.cache_origin import refuse_foreign_sidecar
+from calibrators.tables.choice import SPEND, check_spend
 from calibrators.tables.files import check_table_name
 from calibrators.tables.formats.json import MOST_BYTES_OF_COUNTS, fitting_histograms
 from calibrators.tables.ranges import noise_warning, warn_of_losses
@@ -46,7 +47,9 @@ from trtint8.models.shapes import FittingBatchSize
 from trtint8.models.states import with_recorded_states
 from trtint8.models.torch_export import AnyModel, open_module
 from trtint8.quantization.placement import placed_tensors
-from trtint8.range_choice.auto import MOST_SAMPLES, AutoRanges
+from trtint8.range_choice.auto import AutoRanges
+from trtint8.range_choice.compared import MOST_SAMPLES, ComparedModel
+from trtint8.range_choice.spend import choose_float_layers
 from trtint8.version import __version__
 
 #: Which tensors are observed: all float activations, as the implicit route needs them, or only those that get
@@ -70,18 +73,22 @@ class CalibrationOptions:
     Attributes:
         method: ``auto``, ``entropy``, ``percentile``, ``mse`` or ``minmax``.
         tensors: Which tensors are observed.
+        spend: The share of the estimated time that layers in float may take, in [0, 1].
 
     Raises:
         TableError: There is no such method.
+        CalibrationDataError: ``spend`` is no share.
         UnsupportedError: ``tensors`` is neither ``all`` nor ``placed``.
     """
 
     method: Method = "auto"
     tensors: Observed = "all"
+    spend: float = SPEND
 
     def __post_init__(self) -> None:
         check_choice("method", self.method, get_args(Method), TableError)
         check_choice("tensors", self.tensors, get_args(Observed))
+        check_spend(self.spend)
 
 
 @dataclass(frozen=True)
@@ -143,6 +150,7 @@ def calibrate(
     preprocessing: Preprocessing | None = None,
     skip_bad: bool = False,
     tensors: Observed = "all",
+    spend: float = SPEND,
     threads: int | None = None,
     progress: bool = True,
     checkpoint: FilePath | None = None,
@@ -180,6 +188,9 @@ def calibrate(
             labels, and warn of them by name. By default the first such file is an error.
         tensors: ``all`` float activations, which the implicit route needs; or ``placed``, only the tensors
             that get Q/DQ pairs, which is quicker.
+        spend: The share of the network's estimated time, in [0, 1], that layers may take which stay in float
+            because they make much of the noise. They are chosen with some of the samples, and taken where
+            others show a gain for certain, which takes 12 samples or more. 0 leaves none in float.
         threads: Threads that run the model and count. By default as many as this process may use. Over Ray it
             is the number per worker, by default 1.
         progress: Show a progress bar on a terminal.
@@ -219,7 +230,7 @@ def calibrate(
     with keeping_warnings() as said:
 
         def finish(table: CalibrationTable, quantized: Collection[str]) -> None:
-            if warning := noise_warning(table.choice):
+            if warning := noise_warning(table.choice, table.float_layers):
                 warn_user(warning)
             warn_of_losses(table, quantized)
             if path is not None:
@@ -228,7 +239,7 @@ def calibrate(
         table = calibrate_model(
             open_module(model, example_inputs),
             data,
-            CalibrationOptions(method, tensors),
+            CalibrationOptions(method, tensors, spend),
             DataOptions(batch_size, limit, shuffle, seed, preprocessing, skip_bad=skip_bad),
             RunOptions(threads, executor, device, progress),
             CheckpointOptions(checkpoint, resume, checkpoint_seconds),
@@ -346,8 +357,10 @@ class _Calibrated:
         cut_from: The fingerprint of the model that it was cut from, if it was.
         modules: Names of tensors to the modules of PyTorch that compute them, where they are known.
         device: The device that the model runs on, like ``cpu`` or ``cuda:1``.
-        auto: Chooses ranges by what they cost the network; None where the method is another. Only this, and
-            ``tried``, hold the prepared model.
+        compared: What the model in INT8 is compared with; None where it is not. Only this, and ``tried``,
+            hold the prepared model.
+        auto: Chooses ranges by what they cost the network; None where the method is another.
+        spend: The share of the time that layers in float may take.
         tried: Tries whether samples may be run together: see :func:`_tried`; None where the graph shows it.
         left_out: Names of the nodes that the model was cut before, to their operators.
         quantized: Names of the tensors that get Q/DQ pairs.
@@ -360,20 +373,22 @@ class _Calibrated:
     cut_from: str | None
     modules: Mapping[str, str]
     device: str
+    compared: ComparedModel | None
     auto: AutoRanges | None
+    spend: float
     tried: Callable[[Batches, bool], tuple[bool, Batches]] | None
     left_out: Mapping[str, str]
     quantized: Collection[str]
 
     @property
     def samples_kept(self) -> int:
-        """How many samples are kept to choose ranges with."""
-        return MOST_SAMPLES if self.auto else 0
+        """How many samples are kept to choose ranges and layers with."""
+        return MOST_SAMPLES if self.compared else 0
 
     @property
     def keeps_outputs(self) -> bool:
         """Whether the model's outputs for these samples are kept as well."""
-        return self.auto is not None and self.auto.takes_outputs
+        return self.compared is not None and self.compared.takes_outputs
 
     def open_ahead(self) -> None:
         """Opens what ranges are chosen with while batches are run; not on a GPU, whose memory they take."""
@@ -399,7 +414,7 @@ class _Calibrated:
             alone: Whether samples are not to be joined.
             progress: Whether a progress bar is shown on a terminal.
         """
-        if self.auto and self.auto.is_large:
+        if self.compared and self.compared.is_large:
             self.observer.close()
         for spec in self.inputs:
             # What is within a range would hide nothing.
@@ -423,21 +438,34 @@ class _Calibrated:
             self.cut_from,
             {name: self.modules[name] for name in seen.histograms if name in self.modules},
         )
+        outputs = seen.kept.outputs if self.keeps_outputs else ()
+        samples = self.compared.samples(seen.kept.samples, outputs) if self.compared else ()
         if self.auto is None:
             table = CalibrationTable.from_histograms(seen.histograms, self.method, provenance)
         else:
             ranges, choice = self.auto.choose(
                 seen.histograms,
-                seen.kept.samples,
+                samples,
                 seen.samples,
                 alone=alone,
-                outputs=seen.kept.outputs if self.keeps_outputs else (),
+                outputs=outputs,
                 # All observed tensors are among the outputs of this session, so that the last bits of what it
                 # computes are the same here and by workers.
                 reference=lambda: self.observer.reference,
                 progress=progress,
             )
             table = CalibrationTable(ranges, "auto", provenance, histograms=seen.histograms, choice=choice)
+        if self.compared and self.spend:
+            layers = choose_float_layers(
+                self.compared,
+                table.amax,
+                samples,
+                self.spend,
+                outputs=outputs,
+                alone=alone,
+                progress=progress,
+            )
+            table = replace(table, float_layers=layers)
         # As a file holds it, so that the table is the same before and after it was written.
         return replace(table, histograms=fitting_histograms(table.histograms))
 
@@ -449,9 +477,11 @@ def _opened(prepared: Model, options: CalibrationOptions, run: RunOptions) -> It
         with pause_garbage_collection():
             left_out = left_out_nodes(prepared)
             prepared = runnable_part(prepared)
-            auto = None
-            if options.method == "auto":
-                auto = opened.enter_context(AutoRanges(prepared, run.threads, run.device))
+            compared, auto = None, None
+            if options.method == "auto" or options.spend:
+                compared = ComparedModel(prepared, run.threads, run.device)
+            if compared and options.method == "auto":
+                auto = opened.enter_context(AutoRanges(compared))
             graph_model = prepared.graph_model
             placed = options.tensors == "placed"
             quantized: Collection[str] = ()
@@ -479,7 +509,9 @@ def _opened(prepared: Model, options: CalibrationOptions, run: RunOptions) -> It
             prepared.cut_from,
             modules,
             run.device,
+            compared,
             auto,
+            options.spend,
             None if known.separate else partial(_tried, prepared, known, fitting),
             left_out,
             quantized,

@@ -34,6 +34,7 @@ from calibrators.errors import (
 from calibrators.histograms.thresholds import Method
 from calibrators.progress import job
 from calibrators.run import RunOptions
+from calibrators.tables.choice import SPEND
 from calibrators.tables.ranges import is_table, noise_warning, table_among, warn_of_losses
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
@@ -265,6 +266,8 @@ def _refuse_without_effect(
         "limit": sources.data.limit,
         "skip_bad": sources.data.skip_bad,
     }
+    if loaded.is_quantized or calibrator or sources.calibration is None:
+        given["spend"] = sources.spend is not None
     if loaded.is_quantized:
         given = {
             "calibration data, or a table,": sources.calibration is not None,
@@ -382,7 +385,7 @@ class _Int8Build:
         compensated, again = Compensated(prepared, None), bool(asked.slower)
         if self.wanted.rounding and self.sources.calibrates and not again:
             data = cast("DataSource", self.sources.calibration)
-            placement = asked.place(prepared, largest, optimal)
+            placement = asked.place(prepared, table, largest, optimal)
             compensated = compensate(prepared, table, placement, data, self.sources.data, again=True)
         made = quantized_model(compensated.model, table, asked, largest, optimal)
         placement = made.placement
@@ -435,6 +438,11 @@ class _Int8Build:
             warn_of_losses(table, table.amax)
             sizes = table.provenance.input_sizes
             table.check_model(prepared.fingerprint, (), tensor_names(graph_model))
+        if table and table.layers_in_float:
+            placement = place(graph_model, self.wanted.keep_float, float_layers=table.layers_in_float)
+            known = {node.name for node in graph_model.graph}
+            own = [name for name in table.layers_in_float if name in known and not {*name} & {*"*?"}]
+            keep_float = tuple(dict.fromkeys((*keep_float, *own)))
         built = self._run(
             graph_model,
             prepared,
@@ -486,7 +494,7 @@ class _Int8Build:
 
     def _warn_of_noise(self, table: CalibrationTable) -> None:
         """Warns of ranges that leave the outputs noisy, unless layers are to stay in float."""
-        if not self.wanted.keep_float and (warning := noise_warning(table.choice)):
+        if not self.wanted.keep_float and (warning := noise_warning(table.choice, table.float_layers)):
             warn_user(warning)
 
     def _calibrator(self, prepared: Model) -> AnyCalibrator | None:
@@ -600,6 +608,8 @@ class RangeSources:
         method: How ranges are chosen from sample inputs.
         data: How sample inputs are read.
         progress: Whether progress is shown on a terminal.
+        spend: The share of the time that layers may take which stay in float for accuracy; None for what a
+            table says, or the usual share.
     """
 
     calibration: CalibrationSource | None
@@ -607,6 +617,7 @@ class RangeSources:
     method: Method
     data: DataOptions
     progress: bool
+    spend: float | None = None
 
     @property
     def calibrates(self) -> bool:
@@ -622,11 +633,11 @@ class RangeSources:
         """The ranges from a table, from calibration on the CPU, or set by hand."""
         table = table_among(self.calibration)
         if table is not None:
-            table = table.of_part(prepared.fingerprint, prepared.cut_from)
+            table = table.of_part(prepared.fingerprint, prepared.cut_from).spending(self.spend)
         elif self.calibration is not None:
             # It is no calibrator: with one the route is implicit, and this is not called.
             data = cast("DataSource", self.calibration)
-            options = CalibrationOptions(self.method, tensors)
+            options = CalibrationOptions(self.method, tensors, SPEND if self.spend is None else self.spend)
             table = calibrate_model(prepared, data, options, self.data, RunOptions(progress=self.progress))
         elif self.manual:
             table = CalibrationTable({})

@@ -6,11 +6,12 @@ Scales of symmetric INT8.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from calibrators.errors import enumerated
+from calibrators.checks import is_number
+from calibrators.errors import Argument, CalibrationDataError, enumerated
 from calibrators.histograms.rules import MEANINGS
 from calibrators.records import Count
 
@@ -76,6 +77,72 @@ class RangeChoice:
         """Which samples the SQNR of the rule that was taken is of, in words."""
         tried = self.samples[self.rule]
         return f"for a typical one of {tried} samples" if tried > 1 else "on 1 sample"
+
+
+#: The share of the estimated time that layers in float may take, unless it is said.
+SPEND = 0.01
+
+
+def check_spend(spend: float | None) -> None:
+    """Refuses what is no share of the time.
+
+    Raises:
+        CalibrationDataError: It is no number in [0, 1].
+    """
+    if spend is not None and not (is_number(spend) and 0 <= spend <= 1):
+        raise CalibrationDataError(
+            f"{Argument('spend')} is {spend!r:.80}; give a share of the time, from 0 to 1, such as 0.01"
+        )
+
+
+@dataclass(frozen=True)
+class FloatLayers:
+    """Layers that stay in float because they make much of the noise there and take next to no time.
+
+    Attributes:
+        layers: Names of the layers, in graph order; empty where nothing was worth it.
+        allowed: The share of the estimated time that they were allowed to take, in [0, 1].
+        share: The share that they take.
+        of: How many layers the network has that can be in INT8.
+        int8_db: The SQNR of the network's outputs with all of them in INT8, for a typical sample.
+        sqnr_db: The same with these layers in float.
+        samples: How many samples that is of, which they were not chosen with.
+        reason: Why there are none.
+
+    Raises:
+        ValueError: A share is not in [0, 1].
+    """
+
+    layers: tuple[str, ...]
+    allowed: float
+    share: float = 0.0
+    of: Count = 0
+    int8_db: float = 0.0
+    sqnr_db: float = 0.0
+    samples: Count = 0
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.allowed <= 1 and self.share <= 1):
+            raise ValueError("a share of the time is not from 0 to 1")
+
+    def unmeasured(self) -> FloatLayers:
+        """Returns the same without what they gain, for other ranges."""
+        return replace(self, int8_db=0.0, sqnr_db=0.0, samples=0)
+
+    def __bool__(self) -> bool:
+        return bool(self.layers)
+
+    def __str__(self) -> str:
+        if not self:
+            return f"none: {self.reason}"
+        named = enumerated((f"'{name}'" for name in self.layers), _NAMED)
+        if not self.samples:
+            return named
+        return (
+            f"{named}: {len(self.layers)} of {self.of} layers, for {self.share:.1%} of the time; "
+            f"{self.int8_db:.1f} -> {self.sqnr_db:.1f} dB for a typical one of {self.samples} other samples"
+        )
 
 
 #: The largest magnitude of symmetric INT8.

@@ -12,7 +12,7 @@ from calibrators import records
 from calibrators.checks import PATH_TYPES, FilePath, check_mapping, warn_user
 from calibrators.errors import TableError, enumerated
 from calibrators.histograms.rules import RangeLoss, excessive_losses
-from calibrators.tables.choice import POOR_DB, RangeChoice
+from calibrators.tables.choice import POOR_DB, FloatLayers, RangeChoice
 from calibrators.tables.files import is_table_name
 from calibrators.tables.formats.common import warn_widened
 from calibrators.tables.formats.plain import TEXT
@@ -115,16 +115,19 @@ def loss_warning(losses: Mapping[str, RangeLoss], method: str) -> str | None:
     return f"{count}: {named}; {advice}"
 
 
-def noise_warning(choice: RangeChoice | None) -> str | None:
+def noise_warning(choice: RangeChoice | None, layers: FloatLayers | None = None) -> str | None:
     """A sentence about ranges that leave the network's outputs noisy, and are the best of those tried.
 
     Args:
         choice: How the ranges were chosen; None where they were not compared.
+        layers: The layers that stay in float for accuracy; None where none were looked for.
 
     Returns:
         The sentence; None where the outputs are good enough, or are not known.
     """
     if choice is None or not choice.samples or (level := choice.sqnr_db[choice.rule]) >= POOR_DB:
+        return None
+    if layers and layers.sqnr_db >= POOR_DB:
         return None
     worst = next(iter(choice.outputs), None)
     outputs = "the network's outputs have" if worst is None else f"the network's output '{worst}' has"

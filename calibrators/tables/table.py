@@ -30,7 +30,7 @@ from calibrators.histograms.rules import RangeLoss, excessive_losses
 from calibrators.histograms.thresholds import METHODS
 from calibrators.records import Line, Result, Text, as_json
 from calibrators.tables import files
-from calibrators.tables.choice import QMAX, RangeChoice, scale_of
+from calibrators.tables.choice import QMAX, FloatLayers, RangeChoice, check_spend, scale_of
 from calibrators.tables.formats.json import TableRecord, decode_histograms
 from calibrators.tables.formats.tensorrt_cache import TensorrtCache
 
@@ -124,6 +124,8 @@ class CalibrationTable(Result):
         histograms: Tensor name to the histogram that its range was computed from; empty where the table was
             imported.
         choice: How ``auto`` chose the ranges; None for other methods.
+        float_layers: The layers that stay in float because that gains accuracy; None where none were looked
+            for.
         warnings: What the calibration warned of.
     """
 
@@ -134,6 +136,7 @@ class CalibrationTable(Result):
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
     choice: RangeChoice | None = None
     warnings: tuple[str, ...] = ()
+    float_layers: FloatLayers | None = None
 
     def __repr__(self) -> str:
         return f"<CalibrationTable: {self._summary}>"
@@ -244,7 +247,16 @@ class CalibrationTable(Result):
                 hold the name of a tensor, a cache would hold only ranges of 0, or the table has no ranges,
                 which only trtint8's own format can hold.
             OutputError: The file cannot be written.
+
+        Warns:
+            UserWarning: The format cannot hold which layers stay in float.
         """
+        if self.float_layers and (format_name is not None or Path(path).suffix.lower() != ".json"):
+            warn_user(
+                f"'{os.fspath(path)}' cannot hold which layers stay in float: give a .json, or name them "
+                f"where you quantize: {', '.join(self.layers_in_float)}",
+                note=True,
+            )
         return files.write_table(
             path,
             self._record(),
@@ -364,7 +376,8 @@ class CalibrationTable(Result):
             name: value if name in self.overridden else threshold(self.histograms[name])
             for name, value in self.amax.items()
         }
-        return dataclasses.replace(self, amax=amax, method=method, choice=None)
+        layers = self.float_layers and self.float_layers.unmeasured()
+        return dataclasses.replace(self, amax=amax, method=method, choice=None, float_layers=layers)
 
     def with_choice(self, ranges: Mapping[str, float], choice: RangeChoice) -> CalibrationTable:
         """Returns a table with ranges that ``auto`` has chosen.
@@ -395,6 +408,38 @@ class CalibrationTable(Result):
         if name in self.overridden:
             return "by hand"
         return self.rule
+
+    def spending(self, spend: float | None) -> CalibrationTable:
+        """Returns a table whose layers stay in float as far as that is wanted.
+
+        Args:
+            spend: The share of the time that they may take, in [0, 1]; None leaves what the table says.
+
+        Returns:
+            This table; for 0 one without layers in float.
+
+        Raises:
+            CalibrationDataError: It is no share.
+
+        Warns:
+            UserWarning: It is another share than the table was made with, which has no effect.
+        """
+        check_spend(spend)
+        if spend == 0:
+            return dataclasses.replace(self, float_layers=None)
+        made = 0.0 if self.float_layers is None else self.float_layers.allowed
+        if spend is not None and spend != made:
+            warn_user(
+                f"{Argument('spend', f'{spend:g}')} has no effect, because samples show which layers are "
+                f"worth it; the table was calibrated with {made:g}",
+                note=True,
+            )
+        return self
+
+    @property
+    def layers_in_float(self) -> tuple[str, ...]:
+        """Names of the layers that stay in float because that gains accuracy."""
+        return self.float_layers.layers if self.float_layers else ()
 
     @property
     def rule(self) -> str:
@@ -429,6 +474,7 @@ class CalibrationTable(Result):
         return {
             "method": self.method,
             "choice": as_json(self.choice),
+            "float_layers": as_json(self.float_layers),
             "losses": as_json(self.excessive_losses),
             "provenance": as_json(self.provenance),
             "cache": None,
@@ -528,6 +574,7 @@ class CalibrationTable(Result):
             overridden=(self.overridden - set(other.amax)) | by_hand,
             histograms={**kept, **other.histograms},
             warnings=tuple(dict.fromkeys((*self.warnings, *other.warnings))),
+            float_layers=self.float_layers or other.float_layers,
         )
 
     def diff(self, other: CalibrationTable) -> list[Difference]:
@@ -632,6 +679,7 @@ class CalibrationTable(Result):
             overridden=tuple(sorted(self.overridden)),
             amax=dict(self.amax),
             choice=self.choice,
+            float_layers=self.float_layers,
         )
 
     @classmethod
@@ -647,6 +695,7 @@ class CalibrationTable(Result):
                 histograms,
                 record.choice,
                 record.warnings,
+                record.float_layers,
             )
 
 

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import griffe
 
 from calibrators.histograms.rules import RangeLoss
-from calibrators.tables.choice import RangeChoice
+from calibrators.tables.choice import FloatLayers, RangeChoice
 from calibrators.tables.table import Provenance
 from docs.extensions.places import Place
 from trtint8.auditing.results import Audit
@@ -65,6 +65,7 @@ class Calibrated(Printed):
         samples: Number of samples that the model was run on.
         left_out: Name to operator of the nodes that were not run: plugins of TensorRT, operators that nobody
             knows, and all that follows them.
+        float_layers: The layers that stay in float because that gains accuracy; null with ``--spend 0``.
         chosen: Which rule ``auto`` took, and why, in words; only where the method is ``auto``.
     """
 
@@ -73,6 +74,7 @@ class Calibrated(Printed):
     tensors: int
     samples: int | None
     left_out: Mapping[str, str]
+    float_layers: FloatLayers | None
     chosen: str = ""
 
 
@@ -174,6 +176,8 @@ class Quantized(Printed):
         float32_causes: The same nodes to the causes for programs; null without ``--float16``.
         equalization: What was equalized; null without ``--equalize``.
         rounding: How biases were corrected and weights rounded; null without ``--round``.
+        float_layers: The layers that stay in float because that gains accuracy; null where the table says
+            nothing of them.
     """
 
     model: str
@@ -190,6 +194,7 @@ class Quantized(Printed):
     float32_causes: Mapping[str, str] | None
     equalization: Equalization | None
     rounding: Compensation | None
+    float_layers: FloatLayers | None
 
 
 @dataclass(frozen=True)
@@ -304,6 +309,8 @@ class ShownTable(Printed):
     Attributes:
         method: How the ranges were chosen.
         choice: What ``auto`` tried; null for other methods.
+        float_layers: The layers that stay in float because that gains accuracy; null where none were looked
+            for.
         losses: Tensor whose range loses more than it should, to what it loses.
         provenance: What the table was made from.
         cache: What a TensorRT calibration cache says of itself; null for other formats.
@@ -312,6 +319,7 @@ class ShownTable(Printed):
 
     method: str
     choice: RangeChoice | None
+    float_layers: FloatLayers | None
     losses: Mapping[str, RangeLoss]
     provenance: Provenance
     cache: Mapping[str, str] | None

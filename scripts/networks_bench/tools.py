@@ -63,13 +63,13 @@ def feeds_of(model: str, samples: str, batch: int = 1) -> Iterator[Feed]:
         yield {name: a[first] if name in whole else a[first : first + batch] for name, a in arrays.items()}
 
 
-def with_trtint8(job: Job, **options: Any) -> None:
-    """Quantizes by trtint8, with these options of its calibration."""
+def with_trtint8(job: Job) -> None:
+    """Quantizes by trtint8."""
     import onnx
 
     import trtint8
 
-    table = trtint8.calibrate(job.model, job.feeds, progress=False, **options)
+    table = trtint8.calibrate(job.model, job.feeds, progress=False)
     onnx.save(trtint8.quantize(job.model, table), job.output)
 
 

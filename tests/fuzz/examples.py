@@ -16,7 +16,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from calibrators.tables.choice import RangeChoice
+from calibrators.tables.choice import FloatLayers, RangeChoice
 from calibrators.tables.files import FORMATS
 from tests.trtint8.integer_models import Integers
 from tests.trtint8.onnx_models import Shaped, conv_relu_conv, save_external
@@ -53,7 +53,10 @@ def printed_tunings() -> list[bytes]:
 def tables() -> list[bytes]:
     """Tables with histograms, ranges by hand, and a choice of the method ``auto``."""
     choice = RangeChoice("mse", {"mse": 30.5, "entropy": 12.0}, {"mse": 8, "entropy": 2})
-    chosen = replace(samples.table(), choice=choice, method="auto", overridden=frozenset({"silent"}))
+    layers = FloatLayers(("conv",), 0.01, 0.004, 3, 30.5, 33.0, 16)
+    chosen = replace(
+        samples.table(), choice=choice, float_layers=layers, method="auto", overridden=frozenset({"silent"})
+    )
     with tempfile.TemporaryDirectory() as name:
         return [*golden("model.table.json"), chosen.save(Path(name) / "t.json").read_bytes()]
 

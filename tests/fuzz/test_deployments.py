@@ -32,7 +32,7 @@ from calibrators.data.inputs import CalibratedInputs
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import TableError, TrtInt8Error
 from calibrators.histograms.histogram import Histogram
-from calibrators.tables.choice import RangeChoice
+from calibrators.tables.choice import FloatLayers, RangeChoice
 from calibrators.tables.formats import tensorrt_cache
 from calibrators.tables.formats.json import TableRecord
 from calibrators.tables.table import CalibrationTable, Provenance
@@ -101,6 +101,7 @@ TABLE = CalibrationTable(
     {IMAGES: HISTOGRAM},
     RangeChoice("mse", {"mse": 30.0}, {"mse": 4}, {LOGITS: 30.0}),
     warnings=("much noise",),
+    float_layers=FloatLayers(("head",), 0.01, 0.004, 3, 30.5, 33.0, 16, "for the test"),
 )
 INFO = EngineInfo(
     flavor="tensorrt",

@@ -64,7 +64,7 @@ def workbench():
 
 def test_a_fixed_method_has_the_ranges_of_a_calibration_with_it(workbench):
     table = trtint8.calibrate(
-        workbench.case.model, workbench.case.calibration, method="mse", limit=64, tensors="placed"
+        workbench.case.model, workbench.case.calibration, method="mse", limit=64, tensors="placed", spend=0
     )
     model, _ = OWN["mse"](workbench)
     assert model == trtint8.quantize(workbench.case.model, table)

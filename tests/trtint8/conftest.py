@@ -28,7 +28,7 @@ def split():
 @pytest.fixture(scope="session")
 def table(split):
     """The demo model's calibration table."""
-    return trtint8.calibrate(DEMO_MODEL, split.calibration_images, progress=False)
+    return trtint8.calibrate(DEMO_MODEL, split.calibration_images, spend=0, progress=False)
 
 
 @pytest.fixture(scope="session")
@@ -57,6 +57,6 @@ def wild_images(split):
 def wild_table(wild_images):
     """The demo model's table by minmax, ruined by that pixel."""
     with pytest.warns(UserWarning) as warned:
-        table = trtint8.calibrate(DEMO_MODEL, wild_images, method="minmax", progress=False)
+        table = trtint8.calibrate(DEMO_MODEL, wild_images, method="minmax", spend=0, progress=False)
     assert any("reaches 400 in 1 of 500 samples (sample 0)" in str(one.message) for one in warned)
     return table

@@ -19,6 +19,7 @@ from calibrators.errors import (
 from calibrators.histograms.thresholds import Method
 from calibrators.host.checkpoint import check_resume
 from calibrators.run import Executor, RunOptions
+from calibrators.tables.choice import SPEND
 from calibrators.tables.ranges import TableSource, as_table, table_among
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import Target
@@ -135,6 +136,7 @@ def tune(
     labels: LabelSource | None = None,
     judge: DataSource | None = None,
     method: Method = "auto",
+    spend: float | None = None,
     round_weights: bool = True,
     equalize_clips: bool = False,
     float16: bool | None = None,
@@ -186,6 +188,9 @@ def tune(
         judge: Other samples to judge the result, with their own labels. By default every other batch of the
             shuffled ``data``.
         method: How ranges are chosen at first, if ``calibration`` is samples.
+        spend: The share of the network's estimated time, in [0, 1], that layers may take which stay in float
+            from the start because they make much of the noise; see :func:`trtint8.calibrate`. By default it
+            is what the table says, and 0.01 with samples.
         round_weights: Whether adaptive rounding is tried, which takes more time than the other remedies for
             weights.
         equalize_clips: Whether equalization also scales channels before a Clip, such as a Relu6, if they stay
@@ -265,6 +270,7 @@ def tune(
     table = table_among(calibration)
     with keeping_warnings(table.warnings if table else ()) as said:
         if table is not None:
+            table = table.spending(spend)
             calibration, data_options = table, data_options.calibrated(table.provenance.inputs, "the table")
         tuned = tune_from_sources(
             prepare(loaded),
@@ -272,7 +278,9 @@ def tune(
             with_recorded_states(data, loaded),
             with_recorded_states(judge, loaded),
             Budget(max_drop, metric, minimum),
-            options=CalibrationOptions(method, "all" if backend else tensors_needed(half)),
+            options=CalibrationOptions(
+                method, "all" if backend else tensors_needed(half), SPEND if spend is None else spend
+            ),
             data_options=data_options,
             wanted=TuneOptions(
                 equalize_clips,

@@ -16,6 +16,7 @@ from calibrators.data.opening import DataSource
 from calibrators.errors import Argument, ModelError
 from calibrators.files import check_writable, refuse_losing, refuse_overwriting, written_together
 from calibrators.records import Result, as_json
+from calibrators.tables.choice import FloatLayers
 from calibrators.tables.ranges import TableSource, as_table
 from calibrators.tables.table import CalibrationTable
 from trtint8.auditing.gpus import at_costs_of, capability_of, gpus_of
@@ -46,6 +47,8 @@ class QuantizedFiles(Result):
         float_model: The file of the float model that was quantized, if it was equalized or cut; else None.
         table: The file of the table of an equalized model; else None.
         tail: The file of the rest, if the model was cut; else None.
+        float_layers: The layers that stay in float because that gains accuracy; None where the table says
+            nothing of them.
     """
 
     model: Path
@@ -56,6 +59,7 @@ class QuantizedFiles(Result):
     float_model: Path | None = None
     table: Path | None = None
     tail: Path | None = None
+    float_layers: FloatLayers | None = None
 
     def to_json(self, *, configs: bool = False) -> dict[str, Any]:
         """Returns what ``trtint8 quantize --json`` prints, which includes the decisions and their reasons.
@@ -92,6 +96,7 @@ class QuantizedFiles(Result):
                 "table": self.table,
             },
             "rounding": self.rounded,
+            "float_layers": self.float_layers,
         }
         return {name: as_json(value) for name, value in found.items()}
 
@@ -108,6 +113,7 @@ def quantize(
     float32_io: bool = False,
     equalize: DataSource | None = None,
     rounding: DataSource | None = None,
+    spend: float | None = None,
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
@@ -142,6 +148,8 @@ def quantize(
             mean error of each layer, and weights are rounded so that layers' outputs change least. Every
             fourth sample is used for that. The others judge the result: without a clear gain on these nothing
             is changed.
+        spend: 0 puts layers in INT8 that the table leaves in float because that gains accuracy. By default
+            they stay in float, for the share of the time that :func:`trtint8.calibrate` was allowed.
         batch_size: Samples per batch of ``equalize`` and ``rounding``.
         limit: Use only this many samples of ``equalize`` and ``rounding``.
         preprocessing: How raw images become inputs.
@@ -170,7 +178,9 @@ def quantize(
     data_options = _data_options(
         equalize is None and rounding is None, batch_size, limit, preprocessing, skip_bad
     )
-    work = _Work(prepare(load_float_model(open_module(model, example_inputs))), as_table(table))
+    work = _Work(
+        prepare(load_float_model(open_module(model, example_inputs))), as_table(table).spending(spend)
+    )
     quantized = work.quantize(asked, equalize, rounding, data_options, progress)
     return to_proto(quantized.graph_model)
 
@@ -189,6 +199,7 @@ def write_quantized(  # noqa: D417  # the others are those of quantize
     cut_at: Sequence[str] = (),
     equalize: DataSource | None = None,
     rounding: DataSource | None = None,
+    spend: float | None = None,
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
@@ -237,7 +248,7 @@ def write_quantized(  # noqa: D417  # the others are those of quantize
     if cut:
         prepared = prepare(cut.head)
     refuse_losing(path, sorted(written))
-    work = _Work(prepared, as_table(table).of_part(prepared.fingerprint, prepared.cut_from))
+    work = _Work(prepared, as_table(table).of_part(prepared.fingerprint, prepared.cut_from).spending(spend))
     del prepared
     quantized = work.quantize(asked, equalize, rounding, data_options, progress)
     equalized = work.equalized
@@ -258,6 +269,7 @@ def write_quantized(  # noqa: D417  # the others are those of quantize
         float_file_of(path) if cut or equalized else None,
         table_file_of(path) if equalized else None,
         cut_files[1] if cut_files else None,
+        work.table.float_layers,
     )
 
 
@@ -336,7 +348,7 @@ class _Work:
             from trtint8.tuning.remedies.held_out import compensate
 
             data_options = data_options.calibrated(self.table.provenance.inputs, "the table")
-            placement = asked.place(changed)
+            placement = asked.place(changed, self.table)
             compensated = compensate(changed, self.table, placement, rounding, data_options, again=False)
             changed, self.rounded = compensated.model, compensated.compensation
         return quantized_model(changed, self.table, asked)

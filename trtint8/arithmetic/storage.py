@@ -375,8 +375,9 @@ class _Storage:
         self._table = ranges.table if isinstance(ranges, Pairs) else ranges
         self._order = {node: position for position, node in enumerate(self._graph)}
         target = TARGETS[arithmetic.target or DEFAULT.name]
-        self._keep_float = frozenset(keep_float)
-        self._placement = place(prepared.graph_model, tuple(keep_float), target)
+        in_float = self._table.layers_in_float
+        self._keep_float = frozenset((*keep_float, *in_float))
+        self._placement = place(prepared.graph_model, tuple(keep_float), target, float_layers=in_float)
         self._products = self._named_products()
 
     def decide(self) -> Stored:

@@ -68,6 +68,7 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(result.info)
         return
+    accurate = "accuracy" in result.info.float_causes.values()
     facts: list[tuple[str, object]] = [
         ("engine", result.engine),
         ("Q/DQ model", result.qdq_model),
@@ -75,6 +76,7 @@ def run(options: argparse.Namespace) -> None:
         ("float model", result.float_model),
         ("the rest, in float", tail_file_of(output) if options.cut_at else None),
         ("changed weights", result.rounded),
+        ("in float for accuracy", result.table.float_layers if result.table and accurate else None),
         (title_of(result.info.flavor), result.info.tensorrt_version),
         ("built for", ", ".join(result.info.compute_capabilities)),
         *engine_rows(result.info),

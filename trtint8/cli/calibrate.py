@@ -55,7 +55,8 @@ def run(options: argparse.Namespace) -> None:
         summary["chosen"] = table.choice.reason
     left_out = table.provenance.left_out
     if options.json:
-        print_json({**summary, "left_out": left_out})
+        print_json({**summary, "float_layers": table.float_layers, "left_out": left_out})
     else:
         nodes = named_nodes(left_out) if left_out else None
-        print_facts("Calibrated", [*summary.items(), ("left out", nodes)])
+        layers = ("layers in float", table.float_layers)
+        print_facts("Calibrated", [*summary.items(), layers, ("left out", nodes)])

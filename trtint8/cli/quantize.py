@@ -84,6 +84,7 @@ def _facts(options: argparse.Namespace, files: QuantizedFiles) -> list[tuple[str
         ("changed weights", files.rounded),
         ("nodes in INT8", f"{len(placement.quantized_nodes)} of {placement.multiplying}"),
         ("kept in float", sum(not d.quantized for d in placement.decisions)),
+        ("in float for accuracy", _for_accuracy(files)),
         ("slower in INT8, so in FP16", len(placement.slower) or None),
         ("activations with a scale", len(placement.tensors)),
         ("not calibrated", named_nodes(quantized.left_out) if quantized.left_out else None),
@@ -94,6 +95,12 @@ def _facts(options: argparse.Namespace, files: QuantizedFiles) -> list[tuple[str
         ("its table", files.table),
         ("the rest, in float", files.tail),
     ]
+
+
+def _for_accuracy(files: QuantizedFiles) -> object:
+    """The layers in float for accuracy, where the model has some."""
+    decisions = files.quantized.placement.decisions
+    return files.float_layers if any(one.cause == "accuracy" for one in decisions) else None
 
 
 def _explain(quantized: Quantized) -> None:

@@ -87,7 +87,12 @@ def _show(table: File, *, json: bool = False) -> None:
     print_table(title, columns, [row for row, _ in rows], [style for _, style in rows])
     if found.choice:
         say(f"chosen: {found.choice.reason}")
-    for warning in (loss_warning(found.excessive_losses, found.method), noise_warning(found.choice)):
+    if found.float_layers is not None:
+        say(f"layers in float: {found.float_layers}")
+    for warning in (
+        loss_warning(found.excessive_losses, found.method),
+        noise_warning(found.choice, found.float_layers),
+    ):
         if warning:
             say(f"warning: {warning}")
 

@@ -173,6 +173,11 @@ def _fraction(text: str, name: str, options: argparse.Namespace) -> float:
     return float(_floats(numerator, name, options) / divisor)
 
 
+def _share(text: str | float, name: str, options: argparse.Namespace) -> float:
+    number, percent, _ = str(text).partition("%")
+    return float(_floats(number, name, options)) / (100 if percent else 1)
+
+
 def _square(text: str, name: str, options: argparse.Namespace) -> tuple[int, ...]:
     size = _integers(text, name, options)
     return (size, size) if isinstance(size, int) else size
@@ -338,6 +343,7 @@ _BY_NAME = {
     "scale": Way(metavar="X", read=_fraction),
     "seconds": Way(metavar="S"),
     "shape_values": Way(help="values of an input that decides shapes, like size=64x64,128x128,256x256"),
+    "spend": Way(metavar="SHARE", read=_share),
     "tactic_sources": Way(("--tactic-source",), "NAME"),
     "tolerance_db": Way(("--tolerance",), "DB"),
 }

@@ -443,9 +443,8 @@ class DeploySource:
     def _kept_float(self) -> list[str]:
         """The nodes of an engine that stay in float for every target, and those of unknown causes."""
         causes = self.info.float_causes
-        return [
-            name for name, _ in self.info.float_nodes if causes.get(name) in ("keep_float", "no_pairs", None)
-        ]
+        lasting = ("keep_float", "accuracy", "no_pairs", None)
+        return [name for name, _ in self.info.float_nodes if causes.get(name) in lasting]
 
     def qdq_files(self) -> dict[str, Model]:
         """The Q/DQ model by the name of its file; empty where there is none."""

@@ -189,8 +189,9 @@ def equalize_and_calibrate(
     """
     placement = place(prepared.graph_model)
     table.check_model(prepared.fingerprint, placement.tensors, tensor_names(prepared.graph_model))
+    spend = 0.0 if table.float_layers is None else table.float_layers.allowed
     try:
-        options = CalibrationOptions(cast(Method, table.method), tensors)
+        options = CalibrationOptions(cast(Method, table.method), tensors, spend)
     except TableError as error:
         raise TableError(f"equalization calibrates anew with the table's method: {error.template}") from error
     if table.overridden:

@@ -27,7 +27,7 @@ from trtint8.models.model import Model, check_model_name, load_model, prepare
 from trtint8.models.serialization import save_model
 from trtint8.quantization.config import State
 from trtint8.quantization.operators import weight_axis
-from trtint8.quantization.placement import Placement, place
+from trtint8.quantization.placement import Placement
 from trtint8.quantization.quantize import QuantizeOptions, quantize_graph
 
 
@@ -89,7 +89,7 @@ def migrate(
         TableError: The cache lacks ranges, and ``fill`` is false or they do not follow from other ranges.
         ModelError: A pattern matches no node that could be quantized.
     """
-    plan = plan_migration(place(prepared.graph_model, keep_float), table.amax)
+    plan = plan_migration(QuantizeOptions(keep_float).place(prepared, table), table.amax)
     if plan.unsolved or (plan.missing and not fill):
         raise TableError(_refusal(plan))
     graph_model, placement = quantize_graph(prepared, table.override(plan.fills), QuantizeOptions(keep_float))

@@ -21,6 +21,7 @@ from onnx_ir.passes import common
 from calibrators.data.feeds import AnyFloats
 from calibrators.errors import ModelError
 from calibrators.operators import Values, operator_of
+from calibrators.tables.choice import FloatLayers
 from calibrators.tables.table import CalibrationTable
 from trtint8.interop.integer_models import expand, extrapolates
 from trtint8.interop.pairs import (
@@ -559,7 +560,8 @@ def extract_table(model: Model) -> CalibrationTable:
 
     Returns:
         Tensor name to amax, in the graph's order: the largest magnitude that the integers represent. For
-        int8 with the zero point 0, ``amax / 127`` in float32 gives back exactly the scales.
+        int8 with the zero point 0, ``amax / 127`` in float32 gives back exactly the scales. Layers that read
+        a tensor without a range stay in float.
 
     Raises:
         ModelError: The model has no Q/DQ pairs on activations, the scale of an activation is not one
@@ -588,7 +590,17 @@ def extract_table(model: Model) -> CalibrationTable:
         raise ModelError(
             f"'{model.name}' has no Q/DQ pairs on activations, so no table is in it; give a quantized model"
         )
-    return CalibrationTable(amax, warnings=warnings_of(model))
+    # Without a range, a layer that was left in float cannot be quantized again.
+    kept = tuple(
+        node.name or ""
+        for node in graph
+        if operator_of(node).is_weighted
+        and is_constant(node.inputs[1])
+        and node.inputs[0] is not None
+        and node.inputs[0].name not in amax
+    )
+    layers = FloatLayers(kept, 0.0) if kept else None
+    return CalibrationTable(amax, warnings=warnings_of(model), float_layers=layers)
 
 
 def pair_ranges(model: ir.Model) -> dict[str, float]:

@@ -64,6 +64,7 @@ Cause = Literal[
     "residual",
     "concat",
     "keep_float",
+    "accuracy",
     "model",
     "target",
     "slower",
@@ -86,8 +87,9 @@ class Decision:
         quantized: Whether the node reads Q/DQ pairs.
         reason: The reason, in words for the user.
         cause: The reason for programs: ``weights``, ``activations``, ``attention``, ``residual`` or
-            ``concat`` in INT8; ``keep_float``, ``attention``, ``model``, ``target``, ``slower``, ``plugin``,
-            ``inside`` or ``no_pairs`` in float. See :data:`trtint8.quantization.placement.Cause`.
+            ``concat`` in INT8; ``keep_float``, ``accuracy``, ``attention``, ``model``, ``target``,
+            ``slower``, ``plugin``, ``inside`` or ``no_pairs`` in float. See
+            :data:`trtint8.quantization.placement.Cause`.
         domain: The operator's domain; empty for ONNX's own.
         module: The path of the module of PyTorch that the node comes from, such as ``encoder.layer.1.dense``;
             empty where the model does not say.
@@ -196,6 +198,7 @@ def place(
     keep_int8: Sequence[str] = (),
     optimal: InputShapes | None = None,
     slower: Collection[str] = (),
+    float_layers: Collection[str] = (),
 ) -> Placement:
     """Decides which edges of a prepared model get Q/DQ pairs.
 
@@ -213,6 +216,8 @@ def place(
         optimal: Input name to the shape that the engine is tuned for, with which INT8 is compared with FP16;
             ``largest`` where it is not given.
         slower: Names of weighted nodes that stay in FP16 because an engine was slower with them in INT8.
+        float_layers: Names of weighted nodes that stay in float because that gains accuracy; those that
+            ``keep_int8`` names do not.
 
     Returns:
         The placement.
@@ -223,8 +228,9 @@ def place(
     _check_layers(model)
     attentions = find_attentions(model, largest)
     names = _quantizable_names(model, attentions)
-    placer = _Placer(model, _matching(names, keep_float, "keep_float"), target, attentions)
     in_int8 = _matching(names, keep_int8, "keep_int8")
+    accurate = frozenset(float_layers) - in_int8.keys()
+    placer = _Placer(model, _matching(names, keep_float, "keep_float"), target, attentions, accurate)
     if float16 and target.costs_with_float16:
         placer.leave_slower(target.costs_with_float16, in_int8, largest if optimal is None else optimal)
     placer.leave({node: SLOWER_WHEN_BUILT for node in model.graph if node.name in slower})
@@ -259,6 +265,8 @@ class _Placer:
     kept: dict[str, str]
     target: Target
     attentions: Sequence[Attention]
+    #: Names of weighted nodes that stay in float because that gains accuracy.
+    accurate: Collection[str] = ()
     activations: list[Edge] = field(default_factory=list)
     weights: list[Edge] = field(default_factory=list)
     decisions: dict[str, Decision] = field(default_factory=dict)
@@ -366,6 +374,8 @@ class _Placer:
         """The reason why a node that multiplies matrices cannot be quantized, and its cause, or None."""
         if node.name in self.kept:
             return self._named_by(node), "keep_float"
+        if node.name in self.accurate:
+            return "it makes much of the noise in INT8 and takes next to no time in float", "accuracy"
         if found := self.float_products.get(node):
             return found
         if reason := _obstacle_in_model(node):
@@ -460,7 +470,7 @@ class _Placer:
             activations=[edge.tensor for edge in self.activations],
             weights={edge.tensor: edge.axis for edge in self.weights},
             quantized=[decision.node for decision in self.decisions.values() if decision.quantized],
-            kept=[name for name in self.kept if name in self.decisions],
+            kept=[name for name in (*self.kept, *self.accurate) if name in self.decisions],
             slower=[node.name or "" for node in self.slower],
         )
 

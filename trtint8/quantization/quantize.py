@@ -283,10 +283,18 @@ class QuantizeOptions:
     def place(
         self,
         prepared: Model,
+        table: CalibrationTable | None = None,
         largest: InputShapes | None = None,
         optimal: InputShapes | None = None,
     ) -> Placement:
-        """Where Q/DQ pairs go; see :func:`trtint8.quantization.placement.place`."""
+        """Where Q/DQ pairs go; see :func:`trtint8.quantization.placement.place`.
+
+        Args:
+            prepared: The model.
+            table: Its table, which says what stays in float because that gains accuracy.
+            largest: Input name to its largest shape, where that is known.
+            optimal: Input name to the shape that the engine is tuned for.
+        """
         return place(
             prepared.graph_model,
             self.keep_float,
@@ -296,6 +304,7 @@ class QuantizeOptions:
             keep_int8=self.keep_int8,
             optimal=optimal,
             slower=self.slower,
+            float_layers=table.layers_in_float if table else (),
         )
 
 
@@ -435,7 +444,7 @@ def quantize_graph(
         ModelError: A pattern matches no node that could be quantized, or the model has no weighted node.
         TableError: The table lacks a range that the placement needs, or was made for another model.
     """
-    placement = options.place(prepared, largest, optimal)
+    placement = options.place(prepared, table, largest, optimal)
     table.check_model(prepared.fingerprint, placement.tensors, tensor_names(prepared.graph_model))
     return with_pairs(prepared, table, placement, weight_scales), placement
 

@@ -22,7 +22,8 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 
 import onnx_ir as ir
 
@@ -89,11 +90,50 @@ def slower_in_int8(
         slower in INT8 on all GPUs, whether activations come from memory or from the L2 cache.
     """
     chosen = [
-        _Chooser(model, graph, products, one, sizes or {}, cached=cached).choose()
+        _Chooser(model, graph, products=products, costs=one, sizes=sizes or {}, cached=cached).choose()
         for one, graph in ((one, KernelGraph(model, one, products.attentions)) for one in costs)
         for cached in (False, True)
     ]
     return {node: reason for node, reason in chosen[0].items() if all(node in other for other in chosen)}
+
+
+class FloatCosts:
+    """How much longer a network in INT8 takes if some of its products are in FP16.
+
+    Args:
+        model: A prepared model.
+        products: What can be in INT8.
+        costs: What the kernels cost on each GPU that counts, one at least.
+        sizes: Input name to the shape that costs are added up for.
+    """
+
+    def __init__(
+        self, model: ir.Model, products: Products, costs: Sequence[KernelCosts], sizes: InputShapes
+    ) -> None:
+        self._products = products
+        self._choosers = [
+            partial(_Chooser, model, graph, costs=one, sizes=sizes, cached=cached)
+            for one, graph in ((one, KernelGraph(model, one, products.attentions)) for one in costs)
+            for cached in (False, True)
+        ]
+        self._before = self._times(products.possible)
+
+    def share(self, in_float: Collection[ir.Node]) -> float:
+        """What products in FP16 add to the time of all kernels around products, as a share of it.
+
+        Args:
+            in_float: These products; all others are in INT8.
+
+        Returns:
+            The share on the GPU where it is most, with activations in memory or in the L2 cache; less than 0
+            where they are faster in FP16, and beyond 1 where products that are one kernel would be divided.
+        """
+        after = self._times([node for node in self._products.possible if node not in in_float])
+        return max((new - old) / max(1, old) for old, new in zip(self._before, after, strict=True))
+
+    def _times(self, int8: Collection[ir.Node]) -> list[int]:
+        wanted = replace(self._products, possible=int8, required=int8)
+        return [chooser(products=wanted).least_cost() for chooser in self._choosers]
 
 
 class _Chooser:
@@ -101,10 +141,10 @@ class _Chooser:
         self,
         model: ir.Model,
         graph: KernelGraph,
+        *,
         products: Products,
         costs: KernelCosts,
         sizes: InputShapes,
-        *,
         cached: bool,
     ) -> None:
         self._possible, self._required = frozenset(products.possible), products.required
@@ -120,7 +160,22 @@ class _Chooser:
         self._read_before: dict[ir.Node, int] = {}
 
     def choose(self) -> dict[ir.Node, str]:
-        stored, choice = list(self._graph.stored()), self._choice
+        self._add_all()
+        in_int8 = self._choice.solve()
+        return {
+            node: self._reason(self._graph.products[node])
+            for node in self._graph.products
+            if node in self._possible and node not in in_int8
+        }
+
+    def least_cost(self) -> int:
+        """What all kernels cost in the cheapest choice."""
+        self._add_all()
+        self._choice.solve()
+        return self._choice.cost
+
+    def _add_all(self) -> None:
+        stored, choice = self._graph.stored, self._choice
         for value, _, readers in stored:
             self._add_siblings(value, readers)
         for product in self._graph.products.values():
@@ -135,12 +190,6 @@ class _Chooser:
             self._add_stored(value, writer, readers)
         for node in self._required:
             self._require_int8(node)
-        in_int8 = choice.solve()
-        return {
-            node: self._reason(self._graph.products[node])
-            for node in self._graph.products
-            if node in self._possible and node not in in_int8
-        }
 
     def _add_siblings(self, value: ir.Value, readers: Readers) -> None:
         """Matrix products of one tensor with weights, as those of queries, keys and values, are one kernel.
@@ -310,9 +359,13 @@ class BinaryChoice:
 
     A minimum cut finds the exact optimum: a variable is true where it is on the source's side of the cut.
     Costs are integers that are not negative.
+
+    Attributes:
+        cost: What the cheapest choice costs, once it is found.
     """
 
     def __init__(self) -> None:
+        self.cost = 0
         self._numbers: dict[Hashable, int] = {}
         #: For each vertex, its neighbours and the capacities that are left.
         self._capacities: list[dict[int, int]] = [{}, {}]
@@ -389,6 +442,7 @@ class BinaryChoice:
         """Uses up what a path has left; returns the path as far as its first edge that is full now."""
         edges = list(itertools.pairwise(path))
         flow = min(self._capacities[begin][end] for begin, end in edges)
+        self.cost += flow
         for begin, end in edges:
             self._capacities[begin][end] -= flow
             self._capacities[end][begin] += flow
@@ -474,8 +528,12 @@ class KernelGraph:
         """The products of the attention that a product is a part of; None where it is of none."""
         return self._attentions.get(node)
 
-    def stored(self) -> Iterator[tuple[ir.Value, FusedProduct | None, Readers]]:
+    @cached_property
+    def stored(self) -> Sequence[tuple[ir.Value, FusedProduct | None, Readers]]:
         """Every stored tensor with the product that writes it, if one does, and its readers."""
+        return list(self._find_stored())
+
+    def _find_stored(self) -> Iterator[tuple[ir.Value, FusedProduct | None, Readers]]:
         for value in self._model.graph.inputs:
             yield value, None, self._readers(value)
         for node in self._model.graph:

@@ -12,27 +12,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cached_property
 
 import numpy as np
 
-from calibrators.data.feeds import FeedDict, pieces
-from calibrators.data.samples import DataFingerprint, Outputs, SampleKeeper
-from calibrators.errors import ModelError
+from calibrators.data.feeds import FeedDict
+from calibrators.data.samples import Outputs
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.rules import NEAR, RULES, TIGHT, range_of, ranges_by_rule
 from calibrators.histograms.thresholds import mse
 from calibrators.progress import CHOOSING, progress_bar
 from calibrators.tables.choice import POOR_DB, RangeChoice
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.graph import weight_bytes
-from trtint8.models.model import Model
-from trtint8.models.outputs.joined import compared_tensors, giving
-from trtint8.models.outputs.picked import before_picks
-from trtint8.models.samples.joining import with_open_batch
-from trtint8.models.samples.separate import joined_by_graph
-from trtint8.models.shapes import FittingBatchSize
-from trtint8.quantization.placement import Placement, place
+from trtint8.range_choice.compared import MOST_ROWS, MOST_SAMPLES, ComparedModel
 from trtint8.range_choice.trial_network import (
     Noise,
     Reference,
@@ -299,59 +290,18 @@ def _mean_width(ranges: Mapping[str, float]) -> float:
     return math.fsum(doublings) / len(doublings) if doublings else 0.0
 
 
-#: Bytes of constants from which models are not open beside each other: each has its weights once more, in the
-#: order in which it reads them.
-_LARGE_WEIGHTS = 1 << 28
-
-
 class AutoRanges:
     """A model whose ranges are to be chosen.
 
     A context manager, at whose end no thread of it works any more.
 
     Args:
-        prepared: From :func:`trtint8.models.model.prepare`.
-        threads: Threads per operator; ONNX Runtime's choice where None.
-        device: Where the model runs.
+        compared: The model.
     """
 
-    def __init__(self, prepared: Model, threads: int | None, device: str) -> None:
-        self._part = before_picks(prepared.graph_model)
-        nodes = self._placement.reading_pairs if self._placement else ()
-        compared = giving(self._part, compared_tensors(self._part, nodes))
-        self._model = with_open_batch(compared)
-        #: Into how large parts feeds are divided: samples, where the network allows that.
-        self._rows = None if self._model is compared else 1
-        self._is_part = self._model is not prepared.graph_model
-        self._threads, self._device = threads, device
+    def __init__(self, compared: ComparedModel) -> None:
+        self._compared = compared
         self._network: TrialNetwork | None = None
-        #: Whether the weights are so large that the caller should close the model that it has observed.
-        self.is_large = weight_bytes(self._model) >= _LARGE_WEIGHTS
-
-    @cached_property
-    def takes_outputs(self) -> bool:
-        """Whether :meth:`choose` can do with outputs that others computed, in batches of any size."""
-        return not self._is_part and self._separate
-
-    @cached_property
-    def _separate(self) -> bool:
-        return joined_by_graph(self._model).has_rows
-
-    @cached_property
-    def _placement(self) -> Placement | None:
-        """What is quantized; None where there is nothing to quantize."""
-        try:
-            return place(self._part)
-        except ModelError:
-            return None
-
-    @cached_property
-    def _quantized(self) -> tuple[str, ...]:
-        return tuple(self._placement.tensors) if self._placement else ()
-
-    @cached_property
-    def _fitting(self) -> FittingBatchSize:
-        return FittingBatchSize(self._model, self._quantized)
 
     def __enter__(self) -> AutoRanges:
         return self
@@ -367,8 +317,9 @@ class AutoRanges:
         It does not depend on the data, except for the memory that one sample takes where the model leaves
         sizes of its inputs open; then :meth:`choose` opens it, and where the model is large.
         """
-        if self._placement and self._fitting.for_all is not None and not self.is_large:
-            self._network = self._open(self._placement, self._fitting.for_all)
+        model = self._compared
+        if model.placement and model.fitting.for_all is not None and not model.is_large:
+            self._network = model.open(model.placement, model.fitting.for_all)
 
     def choose(
         self,
@@ -385,11 +336,12 @@ class AutoRanges:
 
         Args:
             histograms: Tensor name to the histogram of its magnitudes.
-            samples: Samples to try ranges on, in any order; how many are used depends on the network. In the
-                order of the outputs where these are given.
+            samples: Samples to try ranges on, from :meth:`ComparedModel.samples`; how many are used depends
+                on the network.
             calibrated: How many samples the histograms are of.
             alone: Whether each sample has to be run by itself.
-            outputs: What the float network gives out for each sample, where :attr:`takes_outputs`; None
+            outputs: What the float network gives out for each sample, where it
+                takes them; None
                 for what is not known. All have to be run where it is empty.
             reference: Gives what runs the float network on a feed, or None where that is not open; called
                 where it has to be run. It is not used where the model is large, or where other tensors than
@@ -404,50 +356,25 @@ class AutoRanges:
         Raises:
             CalibrationDataError: The model fails on a sample.
         """
-        placement = self._placement
+        model = self._compared
         # A tensor that was zero throughout has no range to choose; the network takes one for it.
-        if not (placement and samples and any(histograms[name].amax for name in self._quantized)):
+        if not (model.placement and samples and any(histograms[name].amax for name in model.quantized)):
             return plain_ranges(histograms)
-        if not outputs:
-            samples = _in_random_order(part for feed in samples for part in pieces(feed, self._rows))
-        rows = self._fitting(samples[0])
-        with self._network or self._open(placement, rows) as network:
+        rows = model.fitting(samples[0])
+        with self._network or model.open(model.placement, rows) as network:
             if not outputs or None in outputs:
-                network.open_float(None if self._is_part or self.is_large else reference())
+                network.open_float(None if model.is_part or model.is_large else reference())
             return choose_ranges(
                 network,
                 histograms,
-                self._quantized,
+                model.quantized,
                 samples,
                 calibrated,
                 rows=1 if alone else min(MOST_ROWS, rows),
-                separate=self._separate,
+                separate=model.separate,
                 known=outputs,
                 progress=progress,
             )
-
-    def _open(self, placement: Placement, rows: int) -> TrialNetwork:
-        """Opens the network, of which so many samples fit into memory at once."""
-        return TrialNetwork(
-            self._model,
-            placement,
-            threads=self._threads,
-            device=self._device,
-            return_memory=rows == 1,
-            one_at_a_time=self.is_large,
-        )
-
-
-#: The most samples that ranges are tried on.
-MOST_SAMPLES = 64
-
-
-def _in_random_order(samples: Iterable[FeedDict]) -> list[FeedDict]:
-    """Samples in an order that depends on what they hold and not on where they stand, equal ones once."""
-    keeper, fingerprint = SampleKeeper(MOST_SAMPLES, whole_batches=True), DataFingerprint()
-    for sample in samples:
-        keeper.observe(sample, fingerprint.observe(sample))
-    return keeper.samples
 
 
 #: A sample whose outputs have fewer elements than this tells little by itself.
@@ -455,9 +382,6 @@ _FEW_ELEMENTS = 256
 
 #: On how many samples every rule is tried: of outputs with few elements, and of others.
 _FIRST_OF_FEW, _FIRST_OF_MANY = 8, 4
-
-#: The most samples that are run at once.
-MOST_ROWS = 16
 
 
 def first_samples(elements: int) -> int:

@@ -338,6 +338,15 @@ class Noise:
         signals, noises = zip(*((part.signal, part.noise) for part in parts), strict=True)
         return cls(np.concatenate(signals, axis=1), np.concatenate(noises, axis=1))
 
+    def of_output(self, index: int) -> Noise:
+        """The noise of one output.
+
+        Args:
+            index: Which one.
+        """
+        which = slice(index, index + 1)
+        return Noise(self.signal[which], self.noise[which])
+
     @property
     def levels(self) -> Floats:
         """The level of the noise below the signal for each sample: minus the SQNR, in decibels.

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from calibrators.checks import FilePath, is_number
+from calibrators.checks import FilePath, is_number, several
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import Array, FeedDict, batch_rows
 from calibrators.data.inputs import InputSpec, shape_text
@@ -147,13 +147,16 @@ def measure(
     picking = with_open_batch(giving_picks(prepared.graph_model, shown)) if shown else None
     prepared = prepared.part(before_picks(prepared.graph_model))
     picked_from = tuple(name for name in _output_names(prepared) if name not in given)
-    placement = place(prepared.graph_model, keep_float)
+    in_float = table.layers_in_float
+    placement = place(prepared.graph_model, keep_float, float_layers=in_float)
     table.check_model(prepared.fingerprint, placement.tensors, known)
     compared = giving(prepared.graph_model, compared_tensors(prepared.graph_model, placement.reading_pairs))
     prepared = prepared.part(with_open_batch(compared))
     kept = None
     if checkpoint is not None:
-        kept = measurement_checkpoint(checkpoint, prepared, table, keep_float, batches.batch_size)
+        kept = measurement_checkpoint(
+            checkpoint, prepared, table, (*several(keep_float), *in_float), batches.batch_size
+        )
     run = RunOptions(threads, executor, progress=progress)
     quantizer = _rounding_once(prepared.graph_model.graph, Quantizer.of(placement, table.amax))
     layers = find_layers(prepared.graph_model.graph, quantizer.placement)
@@ -185,7 +188,8 @@ def measure(
             sent = _SensitivityWork(
                 partial(make, effects=probe.effects),
                 {name: table.amax[name] for name in placement.tensors},
-                tuple(keep_float),
+                several(keep_float),
+                in_float,
                 stack.enter_context(runnable(prepared.graph_model)),
                 stack.enter_context(runnable(picking)) if picking else None,
             )
@@ -727,20 +731,22 @@ class _SensitivityWork:
         make: Makes the probe of a network.
         amax: The ranges that placement needs.
         keep_float: Names of nodes, or patterns, that stay in float.
+        float_layers: Names of nodes that stay in float for accuracy.
         model: The prepared model, serialized; or, beyond 2 GiB, its path.
         picking: The same of the network that gives what shows its picks; None where it picks nothing.
     """
 
     make: Callable[..., Probe]
     amax: Mapping[str, float]
-    keep_float: tuple[str, ...]
+    keep_float: Sequence[str]
+    float_layers: tuple[str, ...]
     model: bytes | Path
     picking: bytes | Path | None
 
     def open(self) -> BatchFunction[BatchEffects]:
         """Opens the model."""
         graph_model, picking = _loaded(self.model), self.picking and _loaded(self.picking)
-        placement = place(graph_model, self.keep_float)
+        placement = place(graph_model, self.keep_float, float_layers=self.float_layers)
         quantizer = _rounding_once(graph_model.graph, Quantizer.of(placement, self.amax))
         return self.make(graph_model, quantizer, picking=picking).run
 

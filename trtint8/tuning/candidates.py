@@ -77,7 +77,12 @@ class Candidate:
     @cached_property
     def placement(self) -> Placement:
         """Where Q/DQ pairs are inserted."""
-        return place(self.model.graph_model, self.keep_float, self.target)
+        return place(
+            self.model.graph_model,
+            self.keep_float,
+            self.target,
+            float_layers=self.table.layers_in_float,
+        )
 
     @property
     def modules(self) -> dict[str, str]:

@@ -301,7 +301,7 @@ class Search:
             return None
         model = rebuilt(equalized.model, start.model.name)
         # It is the same function, but channels that are alike take another rule for ranges.
-        table = calibrate(model, None)
+        table = dataclasses.replace(calibrate(model, None), float_layers=start.table.float_layers)
         name = _EQUALIZATION
         if equalized.headroom is not None:
             name += f" through clips, exact up to {equalized.headroom:.3g} times the peaks"

@@ -269,6 +269,7 @@ def _tune_prepared(
         identity = {
             "model": prepared.fingerprint,
             "table": table.fingerprint,
+            "layers_in_float": ", ".join(table.layers_in_float),
             "goal": str(goal),
             "equalization": recalibrate is not None,
             "equalization_through_clips": wanted.through_clips,
@@ -318,7 +319,11 @@ def _tune_prepared(
         with job(keep=False):
             plan = planner.completed(plan, best.keep_float)
     complete = found.complete and (plan is None or plan.complete)
-    cost = float_cost(best.model.graph_model, best.keep_float, best.table.provenance.input_sizes)
+    cost = float_cost(
+        best.model.graph_model,
+        (*best.keep_float, *best.table.layers_in_float),
+        best.table.provenance.input_sizes,
+    )
     trials, chosen = opened.trials, found.number
     return Tuned(
         best, found.score, graph_model, accuracy, trials, chosen, cost, goal, complete, plan, float16
@@ -516,10 +521,13 @@ def tune_from_sources(
     calibration_data = replace(data_options, labels=None, limit=None)
 
     def calibrated(
-        method: str, changed: Model, samples: Sequence[FeedDict] | None = None
+        method: str, changed: Model, samples: Sequence[FeedDict] | None = None, spend: float = 0.0
     ) -> CalibrationTable:
         assert not isinstance(calibration, CalibrationTable)
-        run, by_method = RunOptions(progress=progress), replace(options, method=cast("Method", method))
+        run, by_method = (
+            RunOptions(progress=progress),
+            replace(options, method=cast("Method", method), spend=spend),
+        )
         if samples is not None:  # which are read already
             return calibrate_model(changed, lambda: iter(samples), by_method, DataOptions(), run)
         return calibrate_model(changed, calibration, by_method, calibration_data, run)
@@ -539,7 +547,7 @@ def tune_from_sources(
             f"give more samples, a smaller {Argument('batch_size')}, or other samples to judge by"
         )
     with job(enabled=progress):
-        table = known or calibrated(options.method, prepared)
+        table = known or calibrated(options.method, prepared, spend=options.spend)
         with warning_of_inputs(table.provenance.inputs, "the network", tuned_on, validated_on) as watched:
             tuned = _tune_prepared(
                 prepared,

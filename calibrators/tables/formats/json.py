@@ -20,7 +20,7 @@ from calibrators.files import kind_by_ending
 from calibrators.histograms.binning import PER_OCTAVE, Counts, Octaves
 from calibrators.histograms.histogram import Histogram, bins_within
 from calibrators.records import Count, Line, NonNegativeFloat32, NonPositiveFloat32, Text
-from calibrators.tables.choice import RangeChoice
+from calibrators.tables.choice import FloatLayers, RangeChoice
 from calibrators.tables.formats.common import refuse_large_parts, refuse_repeated_names
 
 FORMAT = "trtint8-calibration-table"
@@ -146,6 +146,8 @@ class TableRecord:
         amax: Tensor name to range. A range that is negative or not finite is the table's to refuse, by the
             tensor's name.
         choice: How the ranges were chosen by what they cost the network; None where they were not.
+        float_layers: The layers that stay in float because that gains accuracy; None where none were looked
+            for.
         histograms: Tensor name to histogram.
     """
 
@@ -165,6 +167,7 @@ class TableRecord:
     overridden: tuple[str, ...] = ()
     amax: Mapping[str, float]
     choice: RangeChoice | None = None
+    float_layers: FloatLayers | None = None
     histograms: Mapping[str, HistogramRecord] = field(default_factory=dict)
 
 

@@ -97,6 +97,7 @@ def test_the_search_ends_where_the_budget_is_kept_from_the_start(split, held_out
         held_out,
         minimum=50,
         metric="top1",
+        spend=0,
         on_trial=trials.append,
     )
     assert tuned.fits and not tuned.candidate.keep_float

@@ -236,7 +236,7 @@ def products(graph):
 
 
 def readers(graph):
-    return {value.name: (product and product.node.name, found) for value, product, found in graph.stored()}
+    return {value.name: (product and product.node.name, found) for value, product, found in graph.stored}
 
 
 def test_a_convolution_takes_in_what_follows():

@@ -21,8 +21,9 @@ from tests.trtint8.range_choice import networks
 from tests.trtint8.range_choice.noisy import HISTOGRAMS, Noisy, choose, chosen
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
-from trtint8.range_choice import auto
+from trtint8.range_choice import compared
 from trtint8.range_choice.auto import AutoRanges, plain_ranges
+from trtint8.range_choice.compared import ComparedModel
 from trtint8.range_choice.trial_network import TrialNetwork
 
 #: Samples of large outputs that the best rules are tried on: eight, and more where it is not certain which
@@ -31,7 +32,7 @@ TRIED = range(8, 21)
 
 
 def calibrated(model, data, **options):
-    return trtint8.calibrate(model, data, progress=False, **options)
+    return trtint8.calibrate(model, data, progress=False, spend=0, **options)
 
 
 def with_peaks(every):
@@ -196,7 +197,7 @@ class TestKnownOutputs:
     def test_the_choice_is_the_same(self, rows, monkeypatch, build):
         found = calibrated(build(), networks.normal(40))
         assert not rows
-        monkeypatch.setattr(AutoRanges, "takes_outputs", False)
+        monkeypatch.setattr(ComparedModel, "takes_outputs", False)
         assert calibrated(build(), networks.normal(40)) == found and rows
 
     @pytest.mark.parametrize("build", [networks.class_numbers, networks.one_row])
@@ -218,7 +219,7 @@ class TestOpeningAhead:
                 super().__init__(*arguments, **options)
                 found.append(self)
 
-        monkeypatch.setattr("trtint8.range_choice.auto.TrialNetwork", Recorded)
+        monkeypatch.setattr("trtint8.range_choice.compared.TrialNetwork", Recorded)
         return found
 
     def data(self, opened, *shape):
@@ -250,7 +251,7 @@ class TestOpeningAhead:
         histograms = networks.histograms_of({"x": networks.normal(12), "relu_out": networks.normal(12)})
         found = []
         for ahead in (False, True):
-            with AutoRanges(prepared, 1, "cpu") as chooser:
+            with AutoRanges(ComparedModel(prepared, 1, "cpu")) as chooser:
                 if ahead:
                     chooser.open_ahead()
                 found.append(chooser.choose(histograms, samples, 12, progress=False))
@@ -302,7 +303,7 @@ class TestLargeWeights:
                 found.append(len(alive))
 
         monkeypatch.setattr(ort, "InferenceSession", Recorded)
-        monkeypatch.setattr(auto, "_LARGE_WEIGHTS", 0)
+        monkeypatch.setattr(compared, "_LARGE_WEIGHTS", 0)
         return found
 
     @pytest.mark.parametrize("build", [networks.convolutions, networks.class_numbers])

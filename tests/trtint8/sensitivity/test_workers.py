@@ -243,7 +243,7 @@ def test_the_verb(cluster, table, tmp_path, capsys):
     options = ["--batch-size", "10", "--tolerance", "2.4", "--threads", "1"]
     assert main([*arguments, str(tmp_path / "alone.json"), *options]) == 0
     assert main([*arguments, str(tmp_path / "shared.json"), *options, "--ray"]) == 0
-    assert "12 layers, at most 200 samples: about" in capsys.readouterr().err
+    assert "10 layers, at most 200 samples: about" in capsys.readouterr().err
     found = [Path(tmp_path / name).read_bytes() for name in ("alone.json", "shared.json")]
     assert found[0] == found[1]
     assert not list(tmp_path.glob("*.partial"))

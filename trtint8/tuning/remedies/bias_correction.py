@@ -22,6 +22,7 @@ from trtint8.models.model import Model
 from trtint8.models.session import open_graph_model
 from trtint8.quantization.placement import Placement
 from trtint8.range_choice.auto import AutoRanges
+from trtint8.range_choice.compared import ComparedModel
 from trtint8.simulation.networks import BesideFloat, Quantizer
 
 #: What the remedy is called in results.
@@ -174,8 +175,9 @@ def choose_ranges_anew(
     """
     if table.method == "auto" or not all(name in table.histograms for name in names):
         return None
-    samples = list(single_samples(model, feeds))
-    chooser = AutoRanges(model, threads=None, device="cpu")
+    compared = ComparedModel(model, threads=None, device="cpu")
+    samples = compared.samples(list(single_samples(model, feeds)), ())
+    chooser = AutoRanges(compared)
     amax, choice = chooser.choose(table.histograms, samples, len(samples), progress=False)
     return table.with_choice(amax, choice)
 
