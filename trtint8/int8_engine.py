@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -441,7 +442,7 @@ class _Int8Build:
         if table and table.layers_in_float:
             placement = place(graph_model, self.wanted.keep_float, float_layers=table.layers_in_float)
             known = {node.name for node in graph_model.graph}
-            own = [name for name in table.layers_in_float if name in known and not {*name} & {*"*?"}]
+            own = [name for name in table.layers_in_float if name in known and not re.search("[*?]", name)]
             keep_float = tuple(dict.fromkeys((*keep_float, *own)))
         built = self._run(
             graph_model,

@@ -25,6 +25,7 @@ from calibrators.tables.choice import POOR_DB, RangeChoice
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.range_choice.compared import MOST_ROWS, MOST_SAMPLES, ComparedModel
 from trtint8.range_choice.trial_network import (
+    CERTAIN,
     Noise,
     Reference,
     References,
@@ -117,9 +118,6 @@ _DECIBELS_PER_DOUBLING = 1.0
 #: Of more calibration samples than these, few of the later ones reach further, and it may cost less in
 #: proportion.
 _MANY_CALIBRATED = 32
-
-#: So many standard errors are certain: less than one chance in forty for eight samples or more.
-_CERTAIN = 2.4
 
 #: By how many standard errors another rule has to be too bad to be worth a further look.
 _SURELY = 2.0
@@ -224,7 +222,7 @@ class RuleComparison:
         # Those that were left out keep their order behind the others.
         self.levels = {rule: self.levels[rule] for rule in dict.fromkeys([*in_order, *self.levels])}
         half = in_order[: max(2, math.ceil(len(in_order) / 2))]
-        return [half[0], *(rule for rule in half[1:] if not self._is_better(half[0], rule, _CERTAIN))]
+        return [half[0], *(rule for rule in half[1:] if not self._is_better(half[0], rule, CERTAIN))]
 
     def _is_decided(self, rules: Sequence[str]) -> bool:
         """Whether there is one rule left, or no other can be better than the best by what matters."""
@@ -340,9 +338,8 @@ class AutoRanges:
                 on the network.
             calibrated: How many samples the histograms are of.
             alone: Whether each sample has to be run by itself.
-            outputs: What the float network gives out for each sample, where it
-                takes them; None
-                for what is not known. All have to be run where it is empty.
+            outputs: What the float network gives out for each sample, where it takes them; None for what is
+                not known. All have to be run where it is empty.
             reference: Gives what runs the float network on a feed, or None where that is not open; called
                 where it has to be run. It is not used where the model is large, or where other tensors than
                 its outputs are compared (:mod:`trtint8.models.outputs.picked`,

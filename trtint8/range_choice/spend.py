@@ -28,8 +28,8 @@ from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.slower import FloatCosts, Products
 from trtint8.quantization.targets import TARGETS
 from trtint8.range_choice.compared import MOST_ROWS, ComparedModel
-from trtint8.range_choice.trial_network import Noise, References, TrialNetwork, difference
-from trtint8.sensitivity.error_network import ErrorNetwork
+from trtint8.range_choice.trial_network import CERTAIN, Noise, References, TrialNetwork, difference
+from trtint8.sensitivity.error_network import ErrorNetwork, random_signs
 from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.simulation.networks import Quantizer, find_layers
 
@@ -44,8 +44,8 @@ _MOST_CHOOSING, _JUDGING = 8, 16
 #: So many layers are tried one by one; of more, gradients say which make most of the noise.
 _TRIED_ALONE = 2
 
-#: A gain in decibels that is worth a layer in float, and by how many standard errors it has to be certain.
-_WORTH_DB, _CERTAIN = 0.1, 2.4
+#: A gain in decibels that is worth a layer in float.
+_WORTH_DB = 0.1
 
 #: The part of the noise that the fewest layers make that are tried instead of all that may be in float.
 _MOST_OF_IT = 0.8
@@ -141,7 +141,7 @@ def _is_better(after: Noise, before: Noise) -> bool:
     mean, error = difference(new.levels.tolist(), old.levels.tolist())
     pairs = zip(after.typical_levels, before.typical_levels, strict=True)
     none_worse = all(one <= max(other + _WORTH_DB, after.worst_level - _FAR_DB) for one, other in pairs)
-    return mean <= -max(_WORTH_DB, _CERTAIN * error) and new.pooled_level < old.pooled_level and none_worse
+    return mean <= -max(_WORTH_DB, CERTAIN * error) and new.pooled_level < old.pooled_level and none_worse
 
 
 def _noise_of(
@@ -352,8 +352,7 @@ def noise_of_layers(
 
 def _direction(output: Array, random: np.random.Generator, *, by_row: bool) -> Float32s:
     """Random signs, divided by the norm of the output, so that each output counts by its own energy."""
-    signs = random.integers(0, 2, output.shape).astype(np.float32) * 2 - 1
     axes = tuple(range(1, output.ndim)) if by_row else None
     energy = np.square(output.astype(np.float64)).sum(axis=axes, keepdims=True)
     norm = np.sqrt(np.where(energy > 0, energy, np.inf))
-    return np.asarray(signs / norm, np.float32)
+    return np.asarray(random_signs(output.shape, random) / norm, np.float32)

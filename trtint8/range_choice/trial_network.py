@@ -451,6 +451,10 @@ def mean_level(levels: Sequence[float] | Floats) -> float:
     return 10 / _EXPONENT * math.log10(math.fsum(_powers_of(levels)) / len(levels))
 
 
+#: So many standard errors are certain: less than one chance in forty for eight samples or more.
+CERTAIN = 2.4
+
+
 def difference(levels: Sequence[float], others: Sequence[float]) -> tuple[float, float]:
     """By how much noise exceeds other noise on the same samples.
 

@@ -262,6 +262,11 @@ def _margins(writer: GraphWriter, output: ir.Value) -> Term:
     return signed.reduced("ReduceSum", [1], keep=False) * chosen
 
 
+def random_signs(shape: tuple[int, ...], random: np.random.Generator) -> Float32s:
+    """Draws 1 or -1 for every value of an output, float32 of a shape."""
+    return np.asarray(2 * random.integers(0, 2, shape, np.int8) - 1, np.float32)
+
+
 def _direction(output: ir.Value, number: int) -> ir.Value:
     """The input that holds one of the directions of an output."""
     return ir.Value(name=_direction_name(output.name or "", number), shape=output.shape, type=output.type)

@@ -31,7 +31,7 @@ from trtint8.sensitivity.effects import (
     share_to_draw,
     variants_of,
 )
-from trtint8.sensitivity.error_network import ErrorNetwork, Responses
+from trtint8.sensitivity.error_network import ErrorNetwork, Responses, random_signs
 from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.local import LocalMeter, LocalNetwork
 from trtint8.simulation.networks import Quantizer, quantized_network
@@ -398,11 +398,6 @@ def _taken(arrays: FeedDict, part: slice | Ints) -> Tensors:
 
 #: The largest rows of values whose principal axes are computed, and from how many rows; more take long.
 _MOST_VALUES, _MOST_ROWS = 4096, 64
-
-
-def random_signs(shape: tuple[int, ...], random: np.random.Generator) -> Float32s:
-    """Draws 1 or -1 for every value of an output, float32 of a shape."""
-    return np.asarray(2 * random.integers(0, 2, shape, np.int8) - 1, np.float32)
 
 
 def draw_directions(values: Array, count: int, random: np.random.Generator) -> Float32s:
