@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Audits models for several GPUs and prints the tables of docs/audit.md.
+"""Audits models for several GPUs and prints the figures of docs/audit.md.
 
     python scripts/bench_audit.py --gpu 'RTX 4090' --gpu A10 resnet50.onnx mobilenet_v2.onnx
     python scripts/bench_audit.py --gpu A10 --speed 5 resnet50.onnx    # what `tune --speed` finds
