@@ -260,7 +260,7 @@ class TunedModel(Printed):
         unit: The unit of the metric: ``%``, ``dB``, or empty for its own.
         fits: Whether it does, on the samples that it was tuned on.
         complete: Whether everything was tried; false where the time was over.
-        accuracy: The comparison with FP32 on samples that nothing was decided on.
+        accuracy: The comparison with FP32 on samples that the search did not use.
         trials: What was tried, in order.
         chosen: The index of the result in ``trials``.
         keep_float: Nodes that stay in float.

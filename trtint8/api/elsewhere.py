@@ -18,6 +18,8 @@ from trtint8.models.model import load_float_model, prepare
 from trtint8.models.outputs import picked
 from trtint8.models.serialization import to_proto
 from trtint8.models.torch_export import AnyModel, open_module
+from trtint8.quantization.quantize import QuantizeOptions, refuse_without_float16
+from trtint8.quantization.targets import TargetName, target_named
 
 
 def migrate(
@@ -26,6 +28,9 @@ def migrate(
     *,
     fill: bool = False,
     keep_float: Sequence[str] = (),
+    keep_int8: Sequence[str] = (),
+    target: TargetName = "tensorrt",
+    float16: bool = False,
     example_inputs: object = None,
 ) -> Migrated:
     """Turns the calibration cache of an implicit engine into a Q/DQ model.
@@ -35,6 +40,10 @@ def migrate(
         cache: TensorRT's calibration cache, or any other table.
         fill: Whether tensors that the cache lacks get the ranges that follow from others.
         keep_float: Nodes that stay in float: names, or patterns.
+        keep_int8: With ``float16``, nodes that are put in INT8 even if that is estimated to be slower.
+        target: The TensorRT that the model is for, as in :func:`quantize`.
+        float16: Whether everything outside INT8 becomes FP16, except inputs, outputs, and nodes that would
+            lose accuracy. Tensors that the cache lacks stay in FP32 if they may overflow.
         example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
     Returns:
@@ -42,11 +51,15 @@ def migrate(
         :func:`count_int8_layers` checks with a build on the CPU that it runs in INT8.
 
     Raises:
-        ModelError: The model is unusable, or a pattern matches no node.
+        ModelError: The model is unusable, a pattern matches no node, or ``keep_int8`` is given without
+            ``float16``.
         TableError: The cache is unusable or lacks ranges.
+        UnsupportedError: There is no such target.
     """
     prepared = prepare(load_float_model(open_module(model, example_inputs)))
-    return migrate_prepared(prepared, as_table(cache), fill=fill, keep_float=keep_float)
+    refuse_without_float16(float16, False, keep_int8)
+    asked = QuantizeOptions(keep_float, keep_int8, target_named(target), float16, float32_io=float16)
+    return migrate_prepared(prepared, as_table(cache), asked, fill=fill)
 
 
 def cut_model(

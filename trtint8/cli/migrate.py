@@ -21,7 +21,11 @@ _NAMED = 5
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
     add_arguments(
-        parser, migrate, json="the findings", model=Way(help="the float ONNX model that was calibrated")
+        parser,
+        migrate,
+        json="the findings",
+        model=Way(help="the float ONNX model that was calibrated"),
+        target=Way(metavar="NAME", choices=()),
     )
     parser.add_argument("-o", "--output", required=True, metavar="OUT.onnx", help="the Q/DQ model to write")
     parser.add_argument("--no-proof", action="store_true", help="do not build with TensorRT for RTX")

@@ -108,13 +108,16 @@ def _print(sensitivity: Sensitivity, most: int | None) -> None:
         "here",
         "same class",
     )
-    certain = "" if sensitivity.converged else "; less certain than was asked for"
     level = level_text(sensitivity.quantized.sqnr_db)
     judged = f"; same class of {max(counts):,} samples" if len(counts) == 1 else ""
-    title = f"{sensitivity.samples_text}: all layers in INT8 {level}{certain}; levels in dB{judged}"
+    title = f"All layers in INT8: {level}; levels in dB; measured with {sensitivity.samples_text}{judged}"
     if not counts:  # no layer was judged by classes: a network without them, for example
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     print_table(title, columns, rows, styles)
+    if not sensitivity.converged:
+        print_line(
+            "The figures are less certain than --tolerance asks for; more samples make them more certain."
+        )
     for picks in sensitivity.picks_changed:
         print_line(picks_note(picks))
     for bar in listed:

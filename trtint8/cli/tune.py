@@ -189,7 +189,9 @@ def _print(tuned: Tuned, written: Written) -> None:
     accuracy = tuned.accuracy
     columns = ("metric", REFERENCE, "tuned", *accuracy.also)
     print_table(
-        f"{counted(accuracy.samples, 'sample')} that nothing was decided on", columns, accuracy_rows(accuracy)
+        f"Judged with {counted(accuracy.samples, 'sample')} that the search did not use",
+        columns,
+        accuracy_rows(accuracy),
     )
     for verdict in verdicts(accuracy, "tuned"):
         print_line(verdict.replace(f"{BEFORE} is", "before tuning it was"))

@@ -7,7 +7,7 @@ its implicit engine make a Q/DQ model. ncnn's tables name layers, and calibratio
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from trtint8.models.serialization import save_model
 from trtint8.quantization.config import State
 from trtint8.quantization.operators import weight_axis
 from trtint8.quantization.placement import Placement
-from trtint8.quantization.quantize import QuantizeOptions, quantize_graph
+from trtint8.quantization.quantize import QuantizeOptions, quantized_model
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,15 +72,19 @@ class Migrated(records.Result):
 
 
 def migrate(
-    prepared: Model, table: CalibrationTable, *, fill: bool = False, keep_float: Sequence[str] = ()
+    prepared: Model,
+    table: CalibrationTable,
+    asked: QuantizeOptions = QuantizeOptions(),  # noqa: B008  # it is frozen
+    *,
+    fill: bool = False,
 ) -> Migrated:
     """Puts the ranges of a calibration cache where Q/DQ pairs need them.
 
     Args:
         prepared: The float model, from :func:`trtint8.models.model.prepare`.
         table: The ranges of the cache.
+        asked: What stays in float, and what the model is for.
         fill: Whether tensors that the cache lacks get the ranges that follow from others.
-        keep_float: Names of nodes, or patterns, that stay in float.
 
     Returns:
         The model with Q/DQ pairs, and how the cache and the graph fit together.
@@ -89,11 +93,11 @@ def migrate(
         TableError: The cache lacks ranges, and ``fill`` is false or they do not follow from other ranges.
         ModelError: A pattern matches no node that could be quantized.
     """
-    plan = plan_migration(QuantizeOptions(keep_float).place(prepared, table), table.amax)
+    plan = plan_migration(asked.place(prepared, table), table.amax)
     if plan.unsolved or (plan.missing and not fill):
         raise TableError(_refusal(plan))
-    graph_model, placement = quantize_graph(prepared, table.override(plan.fills), QuantizeOptions(keep_float))
-    return Migrated(graph_model, placement, plan)
+    quantized = quantized_model(prepared, table.override(plan.fills), asked)
+    return Migrated(quantized.graph_model, quantized.placement, plan)
 
 
 def _refusal(plan: Migration) -> str:

@@ -173,7 +173,7 @@ def list_provenance(files: ReportFiles) -> tuple[tuple[str, str], ...]:
         builder = f"{title_of(audit.flavor)} {audit.tensorrt_version}"
         rows.append(("Audited with", f"{builder}, compute capability {audit.compute_capability}"))
     if sensitivity:
-        certain = "" if sensitivity.converged else ", less certain than asked for"
+        certain = "" if sensitivity.converged else ". The figures are less certain than you asked for"
         rows.append(("Sensitivity measured with", f"{sensitivity.samples_text}{certain}"))
         rows += [("Picks that change", picks_note(picks)) for picks in sensitivity.picks_changed]
     fingerprints = {

@@ -429,7 +429,7 @@ def _accuracy_in(document: object) -> Accuracy:
 
 
 def _tuned_in(document: object) -> tuple[Accuracy, TuningLog]:
-    """The tuned model beside FP32, on samples that nothing was decided on, and what the search tried."""
+    """The tuned model beside FP32, on samples that the search did not use, and what the search tried."""
     fields = document if isinstance(document, dict) else {}
     files = fields.get("files")
     log = {**fields, "command": files.get("command") if isinstance(files, dict) else None}

@@ -330,13 +330,13 @@ class Sensitivity(records.Result):
     def samples_text(self) -> str:
         """The number of samples, and of those that measured single layers, in words."""
         some = self.shown is not None and self.shown < self.samples
-        drawn = f", of which {self.shown:,} show single layers" if some else ""
+        drawn = f"; {self.shown:,} of them show the effect of a single layer" if some else ""
         return f"{counted(self.samples, 'sample', ',')}{drawn}"
 
     @property
     def _summary(self) -> str:
         level = level_text(self.quantized.sqnr_db)
-        return f"{counted(len(self.layers), 'layer')}, {self.samples_text}, all layers in INT8 {level}"
+        return f"{counted(len(self.layers), 'layer')}, all layers in INT8 {level}, {self.samples_text}"
 
     @property
     def worst_first(self) -> tuple[LayerSensitivity, ...]:

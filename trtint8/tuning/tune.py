@@ -114,7 +114,7 @@ class Tuned(records.Result):
             f"changed weights: {remedies}",
             f"layers in float: {self.candidate.in_float} ({100 * self.float_cost:.1f} % of the arithmetic)",
         )
-        title = f"{counted(self.accuracy.samples, 'sample')} that nothing was decided on"
+        title = f"Judged with {counted(self.accuracy.samples, 'sample')} that the search did not use"
         return accuracy_html(title, self.accuracy, "tuned", notes) + trials_html(self.trials, self.goal)
 
     def to_json(self) -> dict[str, Any]:

@@ -68,3 +68,18 @@ def test_a_proof_that_fails_leaves_what_was_there(tmp_path, refused):
     assert output.read_text() == "before"
     succeeds(*arguments, "--no-proof")
     assert load_model(output).is_quantized
+
+
+def test_what_is_outside_int8_becomes_fp16_where_asked(cache, tmp_path, capsys):
+    output, half = tmp_path / "q.onnx", onnx.TensorProto.FLOAT16
+    for arguments, layers in (
+        (["--target", "tensorrt-11"], 8),
+        (["--target", "rtx", "--keep-int8", "*"], 9),
+    ):
+        status, found, _ = migrated([cache, "-o", output, "--float16", *arguments], capsys)
+        graph = onnx.load(output).graph
+        assert (status, found["in_int8"], found["weighted_layers"]) == (0, layers, layers)
+        assert {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)} == {1}
+        assert half in {constant.data_type for constant in graph.initializer}
+    status, _, error = migrated([cache, "-o", output, "--keep-int8", "*"], capsys)
+    assert status == 2 and "--float16" in error

@@ -26,7 +26,10 @@ def test_the_verb(table, tmp_path, capsys, as_json, refused):
     printed = capsys.readouterr()
     found = Sensitivity.load(tmp_path / "s.json")
     assert f"{len(found.layers)} layers, at most 64 samples: about" in printed.err
-    assert f"64 samples: all layers in INT8 {found.quantized.sqnr_db:.1f} dB" in printed.out
+    assert (
+        f"All layers in INT8: {found.quantized.sqnr_db:.1f} dB; levels in dB; measured with 64 samples"
+        in printed.out
+    )
     assert printed.out.index(found.worst_first[0].node) < printed.out.index(found.worst_first[1].node)
     assert not (tmp_path / "s.json.partial").exists()
     assert as_json(*arguments, "--limit 64")["samples"] == 64
@@ -48,9 +51,9 @@ def test_an_interval_that_is_not_known_is_not_shown(table, tmp_path, prints):
     arguments = ["sensitivity", DEMO_MODEL, table, tmp_path / "d.npz"]
     for limit, known in (("1", False), ("2", True)):
         printed = prints(*arguments, "--limit", limit)
-        assert "less certain than was asked for" in printed
+        assert "less certain than --tolerance asks for" in printed
         assert "inf" not in printed and ("±" in printed) == known
-    assert "8 samples: all layers in INT8 exact" in prints(*arguments, "--keep-float * --limit 8")
+    assert "All layers in INT8: exact" in prints(*arguments, "--keep-float * --limit 8")
 
 
 def test_all_samples_that_were_asked_for_are_enough(table, tmp_path, prints):

@@ -36,7 +36,7 @@ def test_the_verb(arguments, tmp_path, capsys, as_json):
     succeeds(*arguments, "--max-drop 0.5")
     printed = capsys.readouterr()
     assert "+ as calibrated: drop " in printed.err
-    assert "samples that nothing was decided on" in printed.out
+    assert "samples that the search did not use" in printed.out
     assert "before tuning it was" in printed.out
     assert onnx.load("out.onnx").graph.node
     assert {path.name for path in tmp_path.iterdir()} >= {"out.onnx", "out.table.json", "out.tuning.json"}

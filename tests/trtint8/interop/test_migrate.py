@@ -13,6 +13,7 @@ from trtint8.interop.migrate import migrate, plan_migration, read_ncnn_table, re
 from trtint8.interop.unquantize import extract_table
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
+from trtint8.quantization.quantize import QuantizeOptions
 
 LEFT = "[first] first_out = Conv (x, w) relu_out = Relu (first_out)"
 IMAGES = "float[N, 4, 8, 8] x"
@@ -61,10 +62,10 @@ def test_a_tensor_that_had_another_name(prepared):
 
 
 def test_layers_in_float_need_no_range(prepared):
-    migrated = migrate(prepared, CalibrationTable({"x": 1.0}), keep_float=["second"])
+    migrated = migrate(prepared, CalibrationTable({"x": 1.0}), QuantizeOptions(["second"]))
     assert migrated.placement.quantized_nodes == ("first",)
     with pytest.raises(ModelError, match="'third' matches no node"):
-        migrate(prepared, CalibrationTable({"x": 1.0}), keep_float=["third"])
+        migrate(prepared, CalibrationTable({"x": 1.0}), QuantizeOptions(["third"]))
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ def test_gather(found):
     assert values["Fingerprint of the engine file (SHA-256)"] == found.engine.plan_sha256
     assert values["Ranges"] == "3 tensors, entropy" and values["Calibration samples"] == "500"
     assert values["Accuracy measured with"] == f"{ACCURACY.judged}, 400 samples"
-    assert values["Sensitivity measured with"] == "128 samples, of which 96 show single layers"
+    assert values["Sensitivity measured with"] == "128 samples; 96 of them show the effect of a single layer"
 
 
 def test_an_engine_of_a_qdq_model_belongs_to_the_table_of_the_float_model(found):

@@ -96,8 +96,8 @@ def test_a_file_that_is_no_result(tmp_path, content):
 
 def test_the_text_is_one_line():
     assert repr(SENSITIVITY).startswith(
-        "<Sensitivity: 3 layers, 128 samples, of which 96 show single layers, all layers in INT8 26.0 dB, "
-        "worst '"
+        "<Sensitivity: 3 layers, all layers in INT8 26.0 dB, 128 samples; "
+        "96 of them show the effect of a single layer, worst '"
     )
     assert "\n" not in repr(SENSITIVITY)
 
@@ -105,7 +105,7 @@ def test_the_text_is_one_line():
 def test_samples_that_all_show_single_layers_are_not_told_apart():
     assert dataclasses.replace(SENSITIVITY, shown=128).samples_text == "128 samples"
     assert dataclasses.replace(SENSITIVITY, samples=5000, shown=1350).samples_text == (
-        "5,000 samples, of which 1,350 show single layers"
+        "5,000 samples; 1,350 of them show the effect of a single layer"
     )
 
 

@@ -88,7 +88,7 @@ class Compensation:
 
     def __str__(self) -> str:
         if not self.remedies:
-            return f"none ({self.reason})"
+            return f"none: {self.reason}"
         gain = f"{self.gain_db:+.2f} +- {self.error_db:.2f} dB on {self.samples} other samples"
         return f"{', '.join(self.remedies)} ({gain})"
 
@@ -161,7 +161,9 @@ def compensate(
             raise
         return unchanged("the data cannot be read a second time")
     if len(samples) < _FEWEST_SAMPLES:
-        return unchanged(f"{_FEWEST_SAMPLES} different samples are needed, none of them random")
+        return unchanged(
+            f"this needs at least {_FEWEST_SAMPLES} different samples, and random ones do not count"
+        )
     rows = _rows(part, placement, samples)
     fit = _batches(samples[::_EVERY], rows)
     judging = _batches([one for number, one in enumerate(samples) if number % _EVERY], rows)
