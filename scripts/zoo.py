@@ -48,7 +48,7 @@ _HEADINGS = (
 )
 
 #: Of the page, where both exporters share a line.
-_PAGE_HEADINGS = ("network", "INT8", "why not", "attentions", "bytes", "time", "SQNR")
+_PAGE_HEADINGS = ("network", "INT8", "why not", "time", "SQNR")
 
 
 def run(name: str, exporter: str) -> Row:
@@ -132,12 +132,10 @@ def _texts(reasons: Sequence[str]) -> list[str]:
 def _page_cells(row: Row, letters: Mapping[str, str]) -> list[str]:
     if "failed" in row:
         return [row["failed"], *[""] * (len(_PAGE_HEADINGS) - 2)]
-    _, _, int8, _, _, moved, time, sqnr, *_ = cells(row)
+    _, _, int8, _, _, _, time, sqnr, *_ = cells(row)
     parts = [(count, *reason.partition(": ")[::2]) for reason, count in row["why"].items()]
     why = ", ".join(_whole(f"{count} {operator} ({letters[text]})") for count, operator, text in parts)
-    fp16, found = row["attention"][1], row["attention"][0]
-    attentions = f"{found} of {fp16}" if found or fp16 else ""
-    return [_whole(int8), why, *map(_whole, (attentions, moved, time, sqnr))]
+    return [_whole(int8), why, _whole(time), _whole(sqnr)]
 
 
 def _whole(text: str) -> str:
