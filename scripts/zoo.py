@@ -133,8 +133,8 @@ def _page_cells(row: Row, letters: Mapping[str, str]) -> list[str]:
     if "failed" in row:
         return [row["failed"], *[""] * (len(_PAGE_HEADINGS) - 2)]
     _, _, int8, _, _, _, time, sqnr, *_ = cells(row)
-    parts = [(count, *reason.partition(": ")[::2]) for reason, count in row["why"].items()]
-    why = ", ".join(_whole(f"{count} {operator} ({letters[text]})") for count, operator, text in parts)
+    reasons = sorted(row["why"], key=row["why"].__getitem__, reverse=True)
+    why = ", ".join(dict.fromkeys(letters[reason.partition(": ")[2]] for reason in reasons))
     return [_whole(int8), why, _whole(time), _whole(sqnr)]
 
 

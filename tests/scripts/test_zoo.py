@@ -70,8 +70,8 @@ def test_a_page(tmp_path, monkeypatch, capsys):
     assert counted == f"2 networks: 2 by `dynamo` and 1 by `script`. {took}"
     assert [line.replace("\u00a0", " ").split(" | ") for line in table.splitlines()[1:]] == [
         ["| ---", *["---"] * 3, "--- |"],
-        ["| a", "12 of 16", "3 MatMul (b), 1 Conv (a)", "0.50 to 0.75", "30.1 / 31.2 |"],
-        ["| b", "12 of 16", "3 MatMul (b), 1 Conv (a)", "0.50 to 0.75", "30.1 |"],
+        ["| a", "12 of 16", "b, a", "0.50 to 0.75", "30.1 / 31.2 |"],
+        ["| b", "12 of 16", "b, a", "0.50 to 0.75", "30.1 |"],
     ]
     assert legend == "- **a**: kept\n- **b**: it is small"
     assert json.loads(written.read_text()) == json.loads(rows.read_text())
