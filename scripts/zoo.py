@@ -102,20 +102,23 @@ def merged(*parts: Sequence[Row]) -> list[Row]:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """What the letters stand for, and all rows as a Markdown table with one line per network.
+    """What the letters stand for, and a Markdown table with one line per network that has layers in INT8.
 
     A cell has one value where all exporters agree, and theirs in order where they differ.
     """
     reasons = sorted({reason for row in rows for reason in row.get("why", {})})
     letters = {reason: chr(ord("a") + number) for number, reason in enumerate(_texts(reasons))}
     lines = [list(_PAGE_HEADINGS), ["---"] * len(_PAGE_HEADINGS)]
-    for name in dict.fromkeys(row["name"] for row in rows):
+    in_int8 = {row["name"] for row in rows if row.get("int8", 1)}
+    none = ", ".join(dict.fromkeys(row["name"] for row in rows if row["name"] not in in_int8))
+    for name in dict.fromkeys(row["name"] for row in rows if row["name"] in in_int8):
         of_exporters = [_page_cells(row, letters) for row in rows if row["name"] == name]
         columns = zip(*of_exporters, strict=True)
         lines.append([name, *map(_joined, columns)])
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     legend = "\n".join(f"- **{letter}**: {reason}" for reason, letter in letters.items())
-    return f"{legend}\n\n{table}" if legend else table
+    sentence = none and f"No layer is in INT8, and the time is that of FP16: {none}."
+    return "\n\n".join(filter(None, (legend, sentence, table)))
 
 
 def _joined(values: Sequence[str]) -> str:

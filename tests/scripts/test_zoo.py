@@ -58,21 +58,31 @@ def test_a_page(tmp_path, monkeypatch, capsys):
     page, rows, written = tmp_path / "page.md", tmp_path / "rows.json", tmp_path / "all.json"
     mark = "<!-- python scripts/zoo.py --page writes all that follows -->"
     page.write_text(f"# Title\n\n{mark}\n\nold\n")
-    rows.write_text(json.dumps([row("a", "dynamo"), row("a", "script", sqnr_db=31.2), row("b", "dynamo")]))
+    rows.write_text(
+        json.dumps(
+            [
+                row("a", "dynamo"),
+                row("a", "script", sqnr_db=31.2),
+                row("b", "dynamo"),
+                row("c", "dynamo", int8=0),
+            ]
+        )
+    )
     monkeypatch.setattr(
         sys, "argv", ["zoo.py", "--rows", str(rows), "--page", str(page), "--json", str(written)]
     )
     zoo.main()
     head, body = page.read_text().split(mark)
     assert head == "# Title\n\n"
-    counted, legend, table = body.strip().split("\n\n")
+    counted, legend, none, table = body.strip().split("\n\n")
     took = "None took more than 4 seconds, nor more than 749 MiB of memory."
-    assert counted == f"2 networks: 2 by `dynamo` and 1 by `script`. {took}"
+    assert counted == f"3 networks: 3 by `dynamo` and 1 by `script`. {took}"
     assert [line.replace("\u00a0", " ").split(" | ") for line in table.splitlines()[1:]] == [
         ["| ---", *["---"] * 3, "--- |"],
         ["| a", "12 of 16", "b, a", "0.50 to 0.75", "30.1 / 31.2 |"],
         ["| b", "12 of 16", "b, a", "0.50 to 0.75", "30.1 |"],
     ]
+    assert none == "No layer is in INT8, and the time is that of FP16: c."
     assert legend == "- **a**: kept\n- **b**: it is small"
     assert json.loads(written.read_text()) == json.loads(rows.read_text())
     assert capsys.readouterr().out.splitlines()[1].split()[:5] == ["a", "dynamo", "12", "of", "16"]
