@@ -52,7 +52,11 @@ def indented_code(text):
     prose = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.DOTALL | re.MULTILINE).split("\n")
     outer, found = "", []
     for before, line in zip(["", *prose], prose, strict=False):
-        if line.startswith("    ") and not before and not re.match(r"  |[-*] |\d+\. |=== |!!! |\?\?\? ", outer):
+        if (
+            line.startswith("    ")
+            and not before
+            and not re.match(r"  |[-*] |\d+\. |=== |!!! |\?\?\? ", outer)
+        ):
             found.append(line)
         elif line and not line.startswith("    "):
             outer = line

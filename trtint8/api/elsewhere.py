@@ -56,9 +56,9 @@ def migrate(
         TableError: The cache is unusable or lacks ranges.
         UnsupportedError: There is no such target.
     """
-    prepared = prepare(load_float_model(open_module(model, example_inputs)))
     refuse_without_float16(float16, False, keep_int8)
     asked = QuantizeOptions(keep_float, keep_int8, target_named(target), float16, float32_io=float16)
+    prepared = prepare(load_float_model(open_module(model, example_inputs)))
     return migrate_prepared(prepared, as_table(cache), asked, fill=fill)
 
 

@@ -74,7 +74,7 @@ class Migrated(records.Result):
 def migrate(
     prepared: Model,
     table: CalibrationTable,
-    asked: QuantizeOptions = QuantizeOptions(),  # noqa: B008  # it is frozen
+    asked: QuantizeOptions,
     *,
     fill: bool = False,
 ) -> Migrated:

@@ -15,6 +15,7 @@ from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 from trtint8.quantization.quantize import QuantizeOptions
 
+EVERYTHING = QuantizeOptions()
 LEFT = "[first] first_out = Conv (x, w) relu_out = Relu (first_out)"
 IMAGES = "float[N, 4, 8, 8] x"
 
@@ -28,7 +29,7 @@ def prepared():
 
 
 def test_every_range_is_used(prepared, tmp_path):
-    migrated = migrate(prepared, CalibrationTable({"x": 1.0, "relu_out": 2.0, "pool_out": 2.0}))
+    migrated = migrate(prepared, CalibrationTable({"x": 1.0, "relu_out": 2.0, "pool_out": 2.0}), EVERYTHING)
     assert migrated.placement.quantized_nodes == ("first", "second")
     saved = load_model(migrated.save(tmp_path / "q.onnx"))
     assert saved.is_quantized
@@ -40,8 +41,8 @@ def test_a_gap_is_filled_only_where_asked(prepared):
     with pytest.raises(
         TableError, match="the cache has no range for 1 tensor that needs one: 'pool_out'; all of"
     ):
-        migrate(prepared, gap)
-    migrated = migrate(prepared, gap, fill=True)
+        migrate(prepared, gap, EVERYTHING)
+    migrated = migrate(prepared, gap, EVERYTHING, fill=True)
     assert migrated.plan.fills == {"pool_out": 2.0}
     assert repr(migrated) == "<Migrated: 2 nodes in INT8, 1 tensor without a range in the cache>"
     assert migrated.placement.quantized_nodes == ("first", "second")
@@ -49,12 +50,12 @@ def test_a_gap_is_filled_only_where_asked(prepared):
 
 def test_a_gap_that_nothing_fills(prepared):
     with pytest.raises(TableError, match="'x'; calibrate the model, or add ranges with 'trtint8 table set'"):
-        migrate(prepared, CalibrationTable({"relu_out": 2.0, "pool_out": 2.0}), fill=True)
+        migrate(prepared, CalibrationTable({"relu_out": 2.0, "pool_out": 2.0}), EVERYTHING, fill=True)
 
 
 def test_a_tensor_that_had_another_name(prepared):
     with pytest.raises(TableError) as caught:
-        migrate(prepared, CalibrationTable({"before": 1.0, "relu_out": 2.0, "pool_out": 2.0}))
+        migrate(prepared, CalibrationTable({"before": 1.0, "relu_out": 2.0, "pool_out": 2.0}), EVERYTHING)
     assert str(caught.value) == (
         "the cache has no range for 1 tensor that needs one: 'x'; it has one for 'before', which the model "
         "lacks (was a tensor renamed?); calibrate the model, or add ranges with 'trtint8 table set'"
