@@ -184,7 +184,8 @@ def tune(
             are class indices, else agreement. For detections with true boxes as labels it is ``map``. For
             every other network, and for embeddings, it is ``sqnr``. For ``sqnr`` and the other
             figures of every output the worst output, or the worst quantity in an output, counts.
-        labels: Labels that do not come with the data.
+        labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``; for
+            a folder of images also that of COCO's instances, a ``.json``.
         judge: Other samples to judge the result, with their own labels. By default every other batch of the
             shuffled ``data``.
         method: How ranges are chosen at first, if ``calibration`` is samples.

@@ -123,7 +123,8 @@ def validate(
             are other backends. ``in_integers`` of the result has the largest sum of every layer. By default
             ``model`` runs as it is.
         also: Other models or engines to judge on the same samples, by name, such as ``{"FP16": path}``.
-        labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``.
+        labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``; for
+            a folder of images also that of COCO's instances, a ``.json``.
         metrics: What to measure, one metric or several. A metric has a name, or is a function or an object.
             Names for class scores are ``top1``, ``top5`` or any ``topK``, ``agreement``, and
             ``agreement_all`` (all outputs at once); for images ``psnr``; for classes of positions ``pixels``
