@@ -61,6 +61,11 @@ class Picture:
         svg: The chart as an SVG element.
         title: What it shows, in words.
         png: Makes the chart as a PNG file; None if there is only the SVG element.
+
+    Examples:
+        >>> picture = trtint8.CalibrationTable.load("table.json").plot("images")
+        >>> picture.save("images.png")
+        PosixPath('images.png')
     """
 
     svg: str

@@ -95,6 +95,10 @@ def measure_sensitivity(
 
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
+
+    Examples:
+        >>> sensitivity = trtint8.measure_sensitivity("model.onnx", "table.json", "heldout.npz")
+        >>> shares = {layer.node: layer.noise_share for layer in sensitivity.worst_first[:3]}
     """
     from trtint8.sensitivity.measure import measure
 
@@ -238,6 +242,13 @@ def tune(
 
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
+
+    Examples:
+        >>> from trtint8.tuning.tune import save_tuned
+        >>> tuned = trtint8.tune("model.onnx", "calibration.npz", "heldout.npz", max_drop=0.5)
+        >>> tuned.keeps_goal
+        True
+        >>> files = save_tuned(tuned, "model.onnx", "tuned.onnx")
     """
     from trtint8.auditing.audit import EstimatorOptions
     from trtint8.auditing.gpus import find_gpu

@@ -44,6 +44,11 @@ def migrate(
     Raises:
         ModelError: The model is unusable, or a pattern matches no node.
         TableError: The cache is unusable or lacks ranges.
+
+    Examples:
+        >>> migrated = trtint8.migrate("model.onnx", "model.cache")
+        >>> migrated.save("int8.onnx")
+        PosixPath('int8.onnx')
     """
     prepared = prepare(load_float_model(open_module(model, example_inputs)))
     return migrate_prepared(prepared, as_table(cache), fill=fill, keep_float=keep_float)
@@ -67,6 +72,10 @@ def cut_model(
     Raises:
         ModelError: The model is unusable or quantized, or cannot be cut there, or a name is no string.
         UnsupportedError: ``tensors`` has no name of a tensor.
+
+    Examples:
+        >>> head, tail = trtint8.cut_model("model.onnx", ["/block1/relu2/Relu_output_0"])
+        >>> onnx.save(head, "head.onnx")
     """
     names = several(tensors)
     for name in names:

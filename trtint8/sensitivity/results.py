@@ -303,6 +303,11 @@ class Sensitivity(records.Result):
 
         Raises:
             UnsupportedError: Matplotlib is not installed.
+
+        Examples:
+            >>> sensitivity = trtint8.measure_sensitivity("model.onnx", "table.json", "heldout.npz")
+            >>> sensitivity.plot().save("sensitivity.svg")
+            PosixPath('sensitivity.svg')
         """
         known = (layer.cumulative_db for layer in self.layers)
         levels = [math.nan if level is None else level for level in known]

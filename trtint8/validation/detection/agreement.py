@@ -67,6 +67,14 @@ class MeanAveragePrecision:
         CalibrationDataError: A threshold is not in (0, 1], an image's truth is not boxes and as many classes,
             or there is no box in the truth.
         UnsupportedError: faster-coco-eval is not installed.
+
+    Examples:
+        >>> def decode(outputs):  # boxes, scores and classes of each image
+        ...     return [(rows[:, :4], rows[:, 4], rows[:, 5]) for rows in outputs["rows"]]
+        >>> score = trtint8.MeanAveragePrecision(decode, iou=0.5)  # by the labels in boxes.npz
+        >>> accuracy = trtint8.validate("boxes.int8.onnx", "boxes.npz", reference="boxes.onnx", metrics=score)
+        >>> accuracy.measures[0].value
+        1.0
     """
 
     def __init__(
@@ -282,6 +290,14 @@ class DetectionAgreement:
 
     Raises:
         CalibrationDataError: ``score`` or ``iou`` is not in [0, 1), or there is no layout of that name.
+
+    Examples:
+        >>> def decode(outputs):  # boxes, scores and classes of each image
+        ...     return [(rows[:, :4], rows[:, 4], rows[:, 5]) for rows in outputs["rows"]]
+        >>> found = trtint8.DetectionAgreement(decode, score=0.5)
+        >>> accuracy = trtint8.validate("boxes.int8.onnx", "boxes.npz", reference="boxes.onnx", metrics=found)
+        >>> accuracy.measures[0].value
+        1.0
     """
 
     decode: Decode | str | None = None
