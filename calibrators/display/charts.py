@@ -13,9 +13,9 @@ from typing import Any, ParamSpec
 
 from calibrators.display.cards import Card
 from calibrators.histograms.thresholds import METHODS
-from calibrators.imports import without_file
+from calibrators.imports import importing_matplotlib
 
-with without_file("matplotlibrc"):  # which can be a stranger's
+with importing_matplotlib():
     import matplotlib
 
 from cycler import cycler
