@@ -6,7 +6,7 @@ import pytest
 
 import trtint8
 from calibrators.tensorrt import flavor as flavors
-from tests.docs.test_docstrings import EXAMPLES, ON_GPU, files, run
+from tests.docs.docstrings import EXAMPLES, ON_GPU, files, run
 
 __all__ = ["files"]
 
