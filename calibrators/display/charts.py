@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import math
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec
 
@@ -75,6 +77,7 @@ _SETTINGS: dict[Any, Any] = {
     "svg.hashsalt": "trtint8",
     "font.size": 10,
     "path.simplify": False,
+    "text.parse_math": False,  # names may have dollar signs
     "axes.prop_cycle": cycler(color=list(_COLOURS)),
 }
 
@@ -112,18 +115,27 @@ class Chart:
     def svg(self) -> str:
         """Returns the chart as an SVG element for an HTML page."""
         stream = io.StringIO()
-        with matplotlib.rc_context(_SETTINGS):
+        with matplotlib.rc_context(_SETTINGS), _without_glyphs():
             self.draw().savefig(stream, format="svg", metadata={"Date": None})
         return _slim(stream.getvalue())
 
     def png(self) -> bytes:
         """Returns the chart as a PNG file, on a white ground and in colours for it."""
         stream = io.BytesIO()
-        with matplotlib.rc_context({**_SETTINGS, "axes.prop_cycle": cycler(color=list(_ON_WHITE))}):
+        colours = {"axes.prop_cycle": cycler(color=list(_ON_WHITE))}
+        with matplotlib.rc_context({**_SETTINGS, **colours}), _without_glyphs():
             figure = self.draw()
             figure.patch.set(visible=True, facecolor="white")
             figure.savefig(stream, format="png", dpi=72 * _PIXELS)
         return stream.getvalue()
+
+
+@contextlib.contextmanager
+def _without_glyphs() -> Iterator[None]:
+    """Lets names have characters that Matplotlib's font lacks; a page shows them in fonts of its own."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        yield
 
 
 _Parameters = ParamSpec("_Parameters")

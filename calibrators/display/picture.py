@@ -118,8 +118,9 @@ def picture_of(chart: str, title: str, png: Callable[[], bytes] | None = None) -
         f'height="{_ENLARGED * height:g}" role="img" aria-label="{html.escape(title)}" '
         f'style="{colours};font:10px sans-serif;overflow:visible" '
     )
-    drawn = chart.removeprefix("<svg ").replace(' class="chart" aria-hidden="true"', "", 1)
-    return Picture(head + drawn, title, png)
+    svg = head + chart.removeprefix("<svg ").replace(' class="chart" aria-hidden="true"', "", 1)
+    # Names may have control characters, and an SVG may not.
+    return Picture("".join(one if one.isprintable() else "?" for one in svg), title, png)
 
 
 def plot_histogram(card: Card) -> Picture:

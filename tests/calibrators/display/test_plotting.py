@@ -75,6 +75,15 @@ def test_the_layers_of_a_picture_are_named(count):
     assert [text.split("/")[-1] for text in shown] == [str(place) for place in range(0, count, every)]
 
 
+@pytest.mark.parametrize("name", ["$\\frac{$", "a$b$c", "\u5c42/\u5377", "a\nb", "a\x01b", "<b>&", ""])
+def test_names_may_be_anything(name, tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed (pip install 'trtint8[notebook]')")
+    picture = plot_levels([(name, 30.0), ("other", 20.0)], f"levels of {name}")
+    shown = "".join(ElementTree.fromstring(picture.svg).itertext())
+    assert not name.isprintable() or (name in shown and f"levels of {name}".strip() in shown)
+    picture.save(tmp_path / "levels.png")
+
+
 def test_lines_of_a_histogram_are_named(table):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed (pip install 'trtint8[notebook]')")
     texts = set(ElementTree.fromstring(table.plot("x").svg).itertext())
