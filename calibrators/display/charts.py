@@ -122,8 +122,8 @@ class Chart:
     def png(self) -> bytes:
         """Returns the chart as a PNG file, on a white ground and in colours for it."""
         stream = io.BytesIO()
-        colours = {"axes.prop_cycle": cycler(color=list(_ON_WHITE))}
-        with matplotlib.rc_context({**_SETTINGS, **colours}), _without_glyphs():
+        settings = {**_SETTINGS, "axes.prop_cycle": cycler(color=list(_ON_WHITE))}
+        with matplotlib.rc_context(settings), _without_glyphs():
             figure = self.draw()
             figure.patch.set(visible=True, facecolor="white")
             figure.savefig(stream, format="png", dpi=72 * _PIXELS)
