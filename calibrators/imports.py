@@ -11,13 +11,17 @@ stand in for what trtint8 and its dependencies import, nor for a module that is 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib.util
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 from types import FrameType
 
 #: onnx-ir computes symbolic shapes by SymPy, which takes 0.3 to 0.5 s to load; nothing here
@@ -49,21 +53,35 @@ def import_lazily() -> None:
 
 
 @contextlib.contextmanager
-def without_file(name: str) -> Iterator[None]:
-    """Hides a file of the current folder from a module that looks for it while it is imported.
+def importing_matplotlib() -> Iterator[None]:
+    """Lets Matplotlib be imported without a warning, and without settings of the current folder.
 
-    Matplotlib reads a ``matplotlibrc`` there before any other, and no setting keeps it from that. ``os.path``
-    is told that there is none: the current folder itself belongs to all threads.
-
-    Args:
-        name: The name that the module looks for.
+    If it cannot write to its folders, it takes a temporary one, and warns that ``MPLCONFIGDIR`` names none.
+    Here that variable names the temporary one. Matplotlib also reads a ``matplotlibrc`` of the current folder
+    before any other, and no setting keeps it from that. ``os.path`` is told that there is none: the current
+    folder itself belongs to all threads.
     """
+    if not os.environ.get("MPLCONFIGDIR") and not _has_folders():
+        os.environ["MPLCONFIGDIR"] = made = tempfile.mkdtemp(prefix="matplotlib-")
+        atexit.register(shutil.rmtree, made, ignore_errors=True)
     exists = os.path.exists
-    os.path.exists = lambda path: path != name and exists(path)
+    os.path.exists = lambda path: path != "matplotlibrc" and exists(path)
     try:
         yield
     finally:
         os.path.exists = exists
+
+
+def _has_folders() -> bool:
+    """True if Matplotlib can write to its folders, which are made."""
+    try:
+        for variable, usual in (("XDG_CONFIG_HOME", ".config"), ("XDG_CACHE_HOME", ".cache")):
+            folder = Path(os.environ.get(variable) or Path.home() / usual, "matplotlib")
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+    except (OSError, RuntimeError):  # the latter where there is no home
+        return False
+    return True
 
 
 def install_command(extra: str) -> str:

@@ -132,6 +132,11 @@ def model_inputs(model: AnyModel, *, example_inputs: object = None) -> tuple[Inp
 
     Raises:
         ModelError: The model is unusable, or the module cannot be exported.
+
+    Examples:
+        >>> [images] = trtint8.model_inputs("model.onnx")
+        >>> images.name, images.shape
+        ('images', ('batch', 1, 8, 8))
     """
     return load_model(open_module(model, example_inputs)).inputs
 
@@ -220,6 +225,11 @@ def calibrate(
         GpuUnavailableError: There is no such GPU.
         GpuMemoryError: The model or a batch does not fit the GPU.
         WorkerError: Workers of Ray died repeatedly.
+
+    Examples:
+        >>> table = trtint8.calibrate("model.onnx", "calibration.npz", output="table.json")
+        >>> len(table.amax), table.provenance.samples
+        (23, 128)
     """
     path = None if output is None else check_writable(check_table_name(output))
     if path is not None:

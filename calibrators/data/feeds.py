@@ -469,6 +469,10 @@ class BatchAxes:
     Attributes:
         data: The path of a .npz, or a dict of arrays.
         axes: Input name to the axis along which its samples lie, counted from 0; 0 for other inputs.
+
+    Examples:
+        >>> images = np.load("calibration.npz")["images"].swapaxes(0, 1)  # samples along axis 1
+        >>> table = trtint8.calibrate("model.onnx", trtint8.BatchAxes({"images": images}, {"images": 1}))
     """
 
     data: FilePath | Mapping[str, Any]

@@ -152,6 +152,12 @@ def open_batches(
     Warns:
         UserWarning: The model has a fixed batch size, and the last samples, which do not fill a batch, are
             left out. Or files cannot be read, and ``skip_bad`` leaves them out.
+
+    Examples:
+        >>> from calibrators.data.opening import open_batches
+        >>> batches = open_batches("calibration.npz", trtint8.model_inputs("model.onnx"), batch_size=32)
+        >>> next(iter(batches))["images"].shape
+        (32, 1, 8, 8)
     """
     options = DataOptions(
         batch_size, limit, shuffle, seed, preprocessing, labels, split=split, skip_bad=skip_bad

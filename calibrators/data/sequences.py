@@ -56,6 +56,10 @@ class StateSequences:
             next step.
         axes: Input name to the axis of its steps, counted without the axis of stacked sequences; 0 for other
             inputs.
+
+    Examples:
+        >>> data = trtint8.StateSequences("sequences.npz", {"state": "next_state"})
+        >>> table = trtint8.calibrate("recurrent.onnx", data)
     """
 
     data: FilePath | Mapping[str, Any] | Iterable[Any] | Callable[[], Iterable[Any]]

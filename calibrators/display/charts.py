@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import math
 import re
-from collections.abc import Callable, Sequence
+import textwrap
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec
 
 from calibrators.display.cards import Card
 from calibrators.histograms.thresholds import METHODS
-from calibrators.imports import without_file
+from calibrators.imports import importing_matplotlib
 
-with without_file("matplotlibrc"):  # which can be a stranger's
+with importing_matplotlib():
     import matplotlib
 
 from cycler import cycler
@@ -56,11 +59,16 @@ _ON_WHITE = ("#8fa3b5", "#2f7fc1", "#7a8591", "#dfe3e6", "#606870", "#d9633a")
 #: Pixels of a PNG for each SVG unit.
 _PIXELS = 3
 
-#: What the axes show, x before y, with the unit where the numbers have none; None where a page says it.
-Labels = tuple[str, str] | None
+#: What the axes show, x before y, with the unit where the numbers have none, and what the chart shows; None
+#: where a page says it.
+Labels = tuple[str, str, str] | None
 
-#: Height of a label, in SVG units.
-_LINE_HEIGHT = 15
+#: Height of a label, and about the width of a character, in SVG units.
+_LINE_HEIGHT, _CHARACTER = 15, 6
+
+#: The most layers that are named in a chart, and the most characters of a name. A longer one is shown by its
+#: end.
+_MOST_NAMES, _LONGEST_NAME = 60, 40
 
 #: Matplotlib's own settings and these, so that all pages look alike: not those of the user's other charts.
 _SETTINGS: dict[Any, Any] = {
@@ -69,6 +77,7 @@ _SETTINGS: dict[Any, Any] = {
     "svg.hashsalt": "trtint8",
     "font.size": 10,
     "path.simplify": False,
+    "text.parse_math": False,  # names may have dollar signs
     "axes.prop_cycle": cycler(color=list(_COLOURS)),
 }
 
@@ -106,18 +115,27 @@ class Chart:
     def svg(self) -> str:
         """Returns the chart as an SVG element for an HTML page."""
         stream = io.StringIO()
-        with matplotlib.rc_context(_SETTINGS):
+        with matplotlib.rc_context(_SETTINGS), _without_glyphs():
             self.draw().savefig(stream, format="svg", metadata={"Date": None})
         return _slim(stream.getvalue())
 
     def png(self) -> bytes:
         """Returns the chart as a PNG file, on a white ground and in colours for it."""
         stream = io.BytesIO()
-        with matplotlib.rc_context({**_SETTINGS, "axes.prop_cycle": cycler(color=list(_ON_WHITE))}):
+        settings = {**_SETTINGS, "axes.prop_cycle": cycler(color=list(_ON_WHITE))}
+        with matplotlib.rc_context(settings), _without_glyphs():
             figure = self.draw()
             figure.patch.set(visible=True, facecolor="white")
             figure.savefig(stream, format="png", dpi=72 * _PIXELS)
         return stream.getvalue()
+
+
+@contextlib.contextmanager
+def _without_glyphs() -> Iterator[None]:
+    """Lets names have characters that Matplotlib's font lacks; a page shows them in fonts of its own."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        yield
 
 
 _Parameters = ParamSpec("_Parameters")
@@ -186,17 +204,14 @@ def histogram_chart(card: Card, labels: Labels = None) -> Figure:
 
 
 @_chart
-def level_chart(levels: Sequence[float], width: int, labels: Labels = None) -> Figure:
+def level_chart(levels: Sequence[float], width: int) -> Figure:
     """A line chart of the SQNR from layer to layer, in ``width`` x 170 units.
 
     Args:
         levels: The SQNR after each layer in decibels, in the order of the graph; infinite ones are left out.
         width: Width of the chart, in SVG units.
-        labels: What the axes show.
     """
-    figure, axes = _axes(
-        width, 170, left=36 if labels is None else 44, bottom=22, right=10, top=10, labels=labels
-    )
+    figure, axes = _axes(width, 170, left=36, bottom=22, right=10, top=10)
     finite = [level if math.isfinite(level) else math.nan for level in levels]
     places = range(1, len(levels) + 1)
     axes.plot(places, finite, color=_ACCENT, lw=1.6, clip_on=False, solid_joinstyle="round")
@@ -205,6 +220,36 @@ def level_chart(levels: Sequence[float], width: int, labels: Labels = None) -> F
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0f} dB")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    return figure
+
+
+@_chart
+def layer_chart(levels: Sequence[tuple[str, float]], labels: Labels) -> Figure:
+    """A line chart of the SQNR from layer to layer, with the names of the layers, from top to bottom.
+
+    Of more than 60 layers only every second, or third, and so on, is named.
+
+    Args:
+        levels: Name of each layer and the SQNR after it in decibels, in the order of the graph; those that
+            are not finite are left out.
+        labels: What the axes show.
+    """
+    values = [level if math.isfinite(level) else math.nan for _, level in levels]
+    named = range(0, len(levels), max(1, math.ceil(len(levels) / _MOST_NAMES)))
+    names = [levels[place][0] for place in named]
+    shown = [name if len(name) <= _LONGEST_NAME else f"...{name[3 - _LONGEST_NAME :]}" for name in names]
+    left, height = 12 + _CHARACTER * max(map(len, shown), default=0), 30 + _LINE_HEIGHT * len(named)
+    figure, axes = _axes(left + 320, height, left=left, bottom=20, right=14, top=10, labels=labels)
+    axes.plot(values, range(len(values)), color=_ACCENT, lw=1.6, clip_on=False, solid_joinstyle="round")
+    for place in named if len(named) == len(levels) else ():
+        # No marker of Matplotlib: these refer to definitions, which a page does not keep.
+        dot = [values[place]] * 2, [place - 0.01, place + 0.01]
+        axes.plot(*dot, color=_ACCENT, lw=_DOT, solid_capstyle="round", clip_on=False)
+    axes.set_ylim(len(levels) - 0.5, -0.5)
+    axes.set_yticks(named, shown, fontsize=9)
+    axes.margins(x=0.06)
+    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
     return figure
 
 
@@ -265,11 +310,21 @@ def _with_unit(value: float, unit: str) -> str:
 
 
 def _axes(
-    width: float, height: float, *, left: float, bottom: float, right: float, top: float, labels: Labels
+    width: float,
+    height: float,
+    *,
+    left: float,
+    bottom: float,
+    right: float,
+    top: float,
+    labels: Labels = None,
 ) -> tuple[Figure, Axes]:
     """An empty chart with margins, and room for labels above and below; all lengths are in SVG units."""
+    x_label, y_label, title = labels or ("", "", "")
+    lines = textwrap.wrap(title, int(width / _CHARACTER))
     if labels is not None:
-        height, bottom, top = height + 2 * _LINE_HEIGHT, bottom + _LINE_HEIGHT, top + _LINE_HEIGHT
+        above = (len(lines) + 1.5) * _LINE_HEIGHT
+        height, bottom, top = height + above + _LINE_HEIGHT, bottom + _LINE_HEIGHT, top + above
     figure = Figure(figsize=(width / 72, height / 72))
     box = (left / width, bottom / height, 1 - (left + right) / width, 1 - (bottom + top) / height)
     axes = figure.add_axes(box)
@@ -282,10 +337,20 @@ def _axes(
     # No tick marks: Matplotlib would give them the same ids in all charts of a page.
     axes.tick_params(which="both", bottom=False, left=False, labelcolor=_MUTED, pad=3)
     if labels is not None:
-        x_label, y_label = labels
         figure.text(1 - right / width, 4 / height, x_label, ha="right", va="bottom", color=_MUTED)
-        figure.text(4 / width, 1 - 3 / height, y_label, ha="left", va="top", color=_MUTED)
+        places = [*range(len(lines)), len(lines) + 0.5]
+        for place, text in zip(places, [*lines, y_label], strict=True):
+            y = 1 - (3 + place * _LINE_HEIGHT) / height
+            figure.text(4 / width, y, text, ha="left", va="top", color=_MUTED)
     return figure, axes
+
+
+#: A number with decimals.
+_NUMBER = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
+
+
+def _in_tenths(match: re.Match[str]) -> str:
+    return f"{float(match[0]):.1f}".removesuffix(".0")
 
 
 def _slim(svg: str) -> str:
@@ -306,7 +371,7 @@ def _slim(svg: str) -> str:
     body = re.sub(r' transform="rotate\(-?0(?:\.0)? [^"]*\)"', "", body)
     for placeholder, colour in _COLOURS.items():
         body = body.replace(placeholder, colour)
-    body = re.sub(r"-?\d+\.\d+(?:e-?\d+)?", lambda match: f"{float(match[0]):.1f}".removesuffix(".0"), body)
+    body = re.sub("<[^>]*>", lambda tag: _NUMBER.sub(_in_tenths, tag[0]), body)  # not those of texts
     body = re.sub(r"\s+", " ", body).replace("> <", "><")
     if "<g " not in body:  # groups without attributes have no effect
         body = re.sub("</?g>", "", body)

@@ -61,6 +61,11 @@ class Picture:
         svg: The chart as an SVG element.
         title: What it shows, in words.
         png: Makes the chart as a PNG file; None if there is only the SVG element.
+
+    Examples:
+        >>> picture = trtint8.CalibrationTable.load("table.json").plot("images")
+        >>> picture.save("images.png")
+        PosixPath('images.png')
     """
 
     svg: str
@@ -72,9 +77,6 @@ class Picture:
 
     def _repr_svg_(self) -> str:
         return self.svg
-
-    def _repr_html_(self) -> str:
-        return f"<div><div>{html.escape(self.title)}</div>{self.svg}</div>"
 
     def save(self, path: FilePath) -> Path:
         """Writes the chart as an SVG or a PNG file, atomically.
@@ -116,12 +118,9 @@ def picture_of(chart: str, title: str, png: Callable[[], bytes] | None = None) -
         f'height="{_ENLARGED * height:g}" role="img" aria-label="{html.escape(title)}" '
         f'style="{colours};font:10px sans-serif;overflow:visible" '
     )
-    drawn = chart.removeprefix("<svg ").replace(' class="chart" aria-hidden="true"', "", 1)
-    return Picture(head + drawn, title, png)
-
-
-#: Width of a chart of levels, in units of the SVG.
-_WIDTH = 520
+    svg = head + chart.removeprefix("<svg ").replace(' class="chart" aria-hidden="true"', "", 1)
+    # Names may have control characters, and an SVG may not.
+    return Picture("".join(one if one.isprintable() else "?" for one in svg), title, png)
 
 
 def plot_histogram(card: Card) -> Picture:
@@ -135,22 +134,22 @@ def plot_histogram(card: Card) -> Picture:
     """
     used = card.used
     title = f"'{card.name}': amax {used.amax:.6g} by {used.method}, {100 * used.clipped:.3f} % clipped"
-    labels = "magnitude of a value", "number of values"
+    labels = "magnitude of a value", "number of values", title
     return _drawn(title, lambda charts: charts.histogram_chart(card, labels))
 
 
-def plot_levels(levels: Sequence[float], title: str) -> Picture:
+def plot_levels(levels: Sequence[tuple[str, float]], title: str) -> Picture:
     """A line of levels in decibels.
 
     Args:
-        levels: One level per layer; those that are not finite are left out.
+        levels: The name and the level of each layer; levels that are not finite are left out.
         title: What it shows.
 
     Raises:
         UnsupportedError: Matplotlib is not installed.
     """
-    labels = "layers, in the order in which they run", "SQNR after each layer, dB"
-    return _drawn(title, lambda charts: charts.level_chart(levels, _WIDTH, labels))
+    labels = "SQNR after each layer, dB", "layers, in the order in which they run", title
+    return _drawn(title, lambda charts: charts.layer_chart(levels, labels))
 
 
 def plot_points(
@@ -167,7 +166,7 @@ def plot_points(
     Raises:
         UnsupportedError: Matplotlib is not installed.
     """
-    return _drawn(title, lambda charts: charts.point_chart(points, unit, labels=labels))
+    return _drawn(title, lambda charts: charts.point_chart(points, unit, labels=(*labels, title)))
 
 
 def _drawn(title: str, chart_of: Callable[[ModuleType], Any]) -> Picture:

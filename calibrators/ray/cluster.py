@@ -32,6 +32,10 @@ class RayExecutor:
         num_gpus: GPUs that Ray reserves for each worker; may be a fraction of one. The model itself
             runs on the CPU unless another device is asked for.
         shard_batches: Batches per shard, which a worker gets at once. None chooses by the number of workers.
+
+    Examples:
+        >>> executor = trtint8.RayExecutor(workers=2)
+        >>> table = trtint8.calibrate("model.onnx", "calibration.npz", executor=executor)
     """
 
     address: str | None = None

@@ -127,6 +127,11 @@ class CalibrationTable(Result):
         float_layers: The layers that stay in float because that gains accuracy; None where none were looked
             for.
         warnings: What the calibration warned of.
+
+    Examples:
+        >>> table = trtint8.CalibrationTable.load("table.json").override({"images": 2.0})
+        >>> table.save("corrected.json")
+        PosixPath('corrected.json')
     """
 
     amax: Mapping[str, float]
@@ -363,6 +368,11 @@ class CalibrationTable(Result):
 
         Raises:
             TableError: The method is unknown, or a tensor has no histogram.
+
+        Examples:
+            >>> table = trtint8.CalibrationTable.load("table.json")
+            >>> table.amax["images"] < table.with_method("minmax").amax["images"]
+            True
         """
         threshold = _threshold(method)
         without = [name for name in self.amax if name not in self.histograms and name not in self.overridden]
@@ -458,6 +468,11 @@ class CalibrationTable(Result):
         Raises:
             TableError: The table has no such tensor, or no histogram of it.
             UnsupportedError: Matplotlib is not installed.
+
+        Examples:
+            >>> table = trtint8.CalibrationTable.load("table.json")
+            >>> table.plot("images").save("images.svg")
+            PosixPath('images.svg')
         """
         self._check_name(name)
         histogram = self.histograms.get(name)

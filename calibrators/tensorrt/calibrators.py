@@ -78,16 +78,18 @@ def calibrator_class(name: str, flavor: Flavor) -> type[Calibrator]:
     base_name, algorithm = _CALIBRATORS[name]
     base = getattr(flavor.module, base_name)
 
+    mixin = Legacy if name == "LegacyCalibrator" else Calibrator
+
+    @functools.wraps(mixin.__init__)
     def initialize(self: Any, *arguments: Any, **options: Any) -> None:
         # The bindings crash where their own constructor was not called.
         base.__init__(self)
         mixin.__init__(self, *arguments, **options)
 
-    mixin = Legacy if name == "LegacyCalibrator" else Calibrator
     members = {
         "__init__": initialize,
         "__module__": "calibrators.tensorrt",
-        "__doc__": f"TensorRT's ``{base_name}``; see :class:`calibrators.tensorrt.calibrator.Calibrator`.",
+        "__doc__": mixin.__doc__,
         "algorithm": algorithm,
         "tensorrt_version": flavor.version,
     }
@@ -95,7 +97,7 @@ def calibrator_class(name: str, flavor: Flavor) -> type[Calibrator]:
 
 
 class Legacy(Calibrator):
-    """Adds what TensorRT's legacy calibrator asks for.
+    """Adds what TensorRT's legacy calibrator asks for. It takes all that :class:`Calibrator` takes, too.
 
     Args:
         quantile: Share of a histogram's mass that must lie within the range, in (0, 1].

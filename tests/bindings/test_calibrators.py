@@ -1,5 +1,6 @@
 """Our four calibrators, called by the bindings as TensorRT calls them."""
 
+import inspect
 import threading
 
 import numpy as np
@@ -21,6 +22,9 @@ def test_the_class_is_tensorrts_own(trt, make, kind):
     algorithm, member, base = ALGORITHMS[kind]
     assert isinstance(calibrator, getattr(trt, base))
     assert isinstance(calibrator, trt.IInt8Calibrator)
+    shown = type(calibrator).__mro__[1]  # what a notebook shows of its parameters
+    assert inspect.signature(type(calibrator)) == inspect.signature(shown)
+    assert type(calibrator).__doc__ == shown.__doc__
     assert driver.algorithm() == int(getattr(trt.CalibrationAlgoType, member))
     assert calibrator.algorithm == algorithm
     assert calibrator.get_algorithm() == getattr(trt.CalibrationAlgoType, member)

@@ -1,6 +1,7 @@
 """What a type checker, and Python itself, see of the public names."""
 
 import ast
+import inspect
 import re
 import subprocess
 import sys
@@ -123,6 +124,17 @@ def test_importing_loads_nothing_heavy():
 def test_no_public_name_is_hidden_by_a_package():
     packages = {path.stem for path in (ROOT / "trtint8").iterdir()}
     assert not packages & set(trtint8.__all__)
+
+
+#: What is made by calls alone.
+NOT_MADE = ("Engine",)
+
+
+@pytest.mark.parametrize("name", [name for name in trtint8.__all__ if callable(getattr(trtint8, name))])
+def test_an_editor_shows_what_each_parameter_means(name):
+    call = getattr(trtint8, name)
+    if name not in NOT_MADE and not name.endswith("Error"):
+        assert described(call).keys() >= inspect.signature(call).parameters.keys()
 
 
 #: Parameters that mean the same wherever they occur, and how they are described there.

@@ -95,6 +95,10 @@ def measure_sensitivity(
 
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
+
+    Examples:
+        >>> sensitivity = trtint8.measure_sensitivity("model.onnx", "table.json", "heldout.npz")
+        >>> shares = {layer.node: layer.noise_share for layer in sensitivity.worst_first[:3]}
     """
     from trtint8.sensitivity.measure import measure
 
@@ -184,7 +188,8 @@ def tune(
             are class indices, else agreement. For detections with true boxes as labels it is ``map``. For
             every other network, and for embeddings, it is ``sqnr``. For ``sqnr`` and the other
             figures of every output the worst output, or the worst quantity in an output, counts.
-        labels: Labels that do not come with the data.
+        labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``; for
+            a folder of images also that of COCO's instances, a ``.json``.
         judge: Other samples to judge the result, with their own labels. By default every other batch of the
             shuffled ``data``.
         method: How ranges are chosen at first, if ``calibration`` is samples.
@@ -237,6 +242,13 @@ def tune(
 
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
+
+    Examples:
+        >>> from trtint8.tuning.tune import save_tuned
+        >>> tuned = trtint8.tune("model.onnx", "calibration.npz", "heldout.npz", max_drop=0.5)
+        >>> tuned.keeps_goal
+        True
+        >>> files = save_tuned(tuned, "model.onnx", "tuned.onnx")
     """
     from trtint8.auditing.audit import EstimatorOptions
     from trtint8.auditing.gpus import find_gpu

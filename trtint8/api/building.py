@@ -114,6 +114,11 @@ def build_int8_engine(
 
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
+
+    Examples:
+        >>> built = trtint8.build_int8_engine("model.onnx", "calibration.npz", "model.engine")
+        >>> built.engine, built.table_file
+        (PosixPath('model.engine'), PosixPath('model.table.json'))
     """
     options = given_options(options)
     loaded = open_module(model, example_inputs)
@@ -190,6 +195,14 @@ def set_dynamic_ranges(
     Warns:
         UserWarning: A (min, max) is not symmetric, so the range gets wider; or a table has ranges that lose
             too much.
+
+    Examples:
+        >>> import tensorrt as trt
+        >>> builder = trt.Builder(trt.Logger())
+        >>> network, config = builder.create_network(1), builder.create_builder_config()
+        >>> trt.OnnxParser(network, trt.Logger()).parse_from_file("model.onnx")
+        True
+        >>> done = trtint8.set_dynamic_ranges(network, "table.json", config=config)
     """
     flavor = flavor_of(network)
     table = table_among(ranges)

@@ -54,6 +54,10 @@ def doctor() -> Findings:
 
     Returns:
         The findings, in words. ``works`` has the same as true or false.
+
+    Examples:
+        >>> trtint8.doctor().works["calibrate, quantize, validate"]
+        True
     """
     problem = gpu_problem()
     flavors = flavor.installed()

@@ -55,6 +55,11 @@ def migrate(
             ``float16``.
         TableError: The cache is unusable or lacks ranges.
         UnsupportedError: There is no such target.
+
+    Examples:
+        >>> migrated = trtint8.migrate("model.onnx", "model.cache")
+        >>> migrated.save("int8.onnx")
+        PosixPath('int8.onnx')
     """
     refuse_without_float16(float16, False, keep_int8)
     asked = QuantizeOptions(keep_float, keep_int8, target_named(target), float16, float32_io=float16)
@@ -80,6 +85,10 @@ def cut_model(
     Raises:
         ModelError: The model is unusable or quantized, or cannot be cut there, or a name is no string.
         UnsupportedError: ``tensors`` has no name of a tensor.
+
+    Examples:
+        >>> head, tail = trtint8.cut_model("model.onnx", ["/block1/relu2/Relu_output_0"])
+        >>> onnx.save(head, "head.onnx")
     """
     names = several(tensors)
     for name in names:

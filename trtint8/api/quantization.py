@@ -61,6 +61,10 @@ class QuantizedFiles(Result):
     tail: Path | None = None
     float_layers: FloatLayers | None = None
 
+    def __repr__(self) -> str:
+        placement = self.quantized.placement
+        return f"<QuantizedFiles: '{self.model}', {placement.layers_text}, for {self.target}>"
+
     def to_json(self, *, configs: bool = False) -> dict[str, Any]:
         """Returns what ``trtint8 quantize --json`` prints, which includes the decisions and their reasons.
 
@@ -173,6 +177,10 @@ def quantize(
     Warns:
         UserWarning: All layers are estimated to be slower in INT8 than in FP16; equalization gains nothing;
             or the table lacks tensors, so that what may overflow in FP16 stays in FP32.
+
+    Examples:
+        >>> model = trtint8.quantize("model.onnx", "table.json", keep_float=["/fc/*"])
+        >>> onnx.save(model, "int8.onnx")
     """
     asked = _asked(keep_float, keep_int8, target, compute_capability, float16, float32_io)
     data_options = _data_options(
@@ -185,7 +193,7 @@ def quantize(
     return to_proto(quantized.graph_model)
 
 
-def write_quantized(  # noqa: D417  # the others are those of quantize
+def write_quantized(
     model: AnyModel,
     table: TableSource,
     output: FilePath,
@@ -215,13 +223,43 @@ def write_quantized(  # noqa: D417  # the others are those of quantize
     them.
 
     Args:
-        model: See :func:`trtint8.quantize`, also for all arguments that are not described here.
+        model: A path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
         table: The ranges, or the file that holds them. With ``float16`` it should have the ranges of all
             tensors.
         output: The file of the model with Q/DQ pairs, which ends in ``.onnx``.
+        keep_float: Names of nodes, or patterns with ``*`` and ``?``, that stay in float. A module of PyTorch
+            stands for all nodes in it, such as ``encoder.layer.1``.
+        keep_int8: With ``float16``, names of nodes, or patterns, that are put in INT8 even if that is
+            estimated to be slower.
+        target: The TensorRT that the model is for: ``rtx``, ``tensorrt-8.6``, ``tensorrt-10``,
+            ``tensorrt-11`` or ``dla``. Layers that it does not run in INT8 stay in float. ``tensorrt``
+            quantizes all layers that at least one of them runs in INT8.
+        compute_capability: The GPU, by compute capability or name, like "8.6" or "RTX 4090", for a target
+            other than ``tensorrt``. A target that has no INT8 on that GPU is refused.
+        float16: Whether everything outside INT8 becomes FP16, except nodes that would lose accuracy. For
+            ``rtx``, layers that are estimated to be slower in INT8 than in FP16 also become FP16. The
+            estimate is for the GPU of ``compute_capability``, or else for an RTX 4090.
+        float32_io: With ``float16``, whether the model's inputs and outputs stay float32.
         cut_at: Names of tensors. Only the model up to these tensors is quantized, and they become its
             outputs. The rest is written as ``<stem>.tail.onnx``, and the float model up to them as
             ``<stem>.float.onnx``.
+        equalize: Calibration samples, which are read twice. With them, channels of the float model get
+            similar ranges, and the model still computes the same. It is then calibrated anew with the table's
+            method (see :func:`trtint8.equalization.equalize.equalize`). If equalization gains nothing, the
+            model is not changed.
+        rounding: Calibration samples, of which at most 256 are read. With them, biases are corrected by the
+            mean error of each layer, and weights are rounded so that layers' outputs change least. Every
+            fourth sample is used for that. The others judge the result: without a clear gain on these nothing
+            is changed.
+        spend: 0 puts layers in INT8 that the table leaves in float because that gains accuracy. By default
+            they stay in float, for the share of the time that :func:`trtint8.calibrate` was allowed.
+        batch_size: Samples per batch of ``equalize`` and ``rounding``.
+        limit: Use only this many samples of ``equalize`` and ``rounding``.
+        preprocessing: How raw images become inputs.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
+            labels, and warn of them by name. By default the first such file is an error.
+        progress: Show a progress bar on a terminal while calibrating.
+        example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
     Returns:
         The files, and what is in them.
@@ -229,6 +267,10 @@ def write_quantized(  # noqa: D417  # the others are those of quantize
     Raises:
         TrtInt8Error: What :func:`trtint8.quantize` raises; or an ``OutputError``, where a file cannot be
             written or is one that is read.
+
+    Examples:
+        >>> trtint8.write_quantized("model.onnx", "table.json", "int8.onnx", keep_float=["/fc/*"])
+        <QuantizedFiles: 'int8.onnx', 8 of 9 layers in INT8, for tensorrt>
     """
     from trtint8.built_files import files_of_cut, float_file_of
 

@@ -150,6 +150,11 @@ def run_engine(
         EngineError: The engine file is unusable.
         CalibrationDataError: The data does not fit the engine, or the batches of an output cannot be joined.
         OutputError: The file cannot be written.
+
+    Examples:
+        >>> outputs = trtint8.run_engine("model.engine", "heldout.npz", output="outputs.npz")
+        >>> outputs["logits"].shape
+        (597, 10)
     """
     path = None if output is None else check_writable(output)
     if path is not None:

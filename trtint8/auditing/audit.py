@@ -449,6 +449,11 @@ def audit(
         UnsupportedError: The GPU is not in the table, this TensorRT does not list the layers of an engine, or
             times are given of no engine of this model.
         GpuUnavailableError: This TensorRT needs a GPU to build.
+
+    Examples:
+        >>> audit = trtint8.audit("model.onnx", "table.json", "RTX 4090")
+        >>> [engine.precision for engine in audit.engines]
+        ['FP32', 'FP16', 'INT8', 'INT8+FP16']
     """
     wanted = EstimatorOptions(target, profile, given_options(options), progress)
     figures = find_gpu(gpu)

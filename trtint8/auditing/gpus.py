@@ -48,6 +48,12 @@ class Gpu:
 
     Raises:
         UnsupportedError: A figure is not positive, or ``compute_capability`` is not written like "8.9".
+
+    Examples:
+        >>> from dataclasses import replace
+        >>> from trtint8.auditing.gpus import find_gpu
+        >>> slower = replace(find_gpu("RTX 4090"), name="RTX 4090, less memory clock", bandwidth_gbs=800)
+        >>> audit = trtint8.audit("model.onnx", "table.json", slower)
     """
 
     name: str

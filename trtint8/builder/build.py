@@ -517,6 +517,12 @@ def count_int8_layers(
         ModelError: The first argument is not a model of onnx-ir.
         UnsupportedError: TensorRT for RTX is not installed.
         BuildError: TensorRT refuses the model.
+
+    Examples:
+        >>> made = trtint8.migrate("model.onnx", "model.cache")
+        >>> inputs = trtint8.model_inputs("model.onnx")
+        >>> trtint8.count_int8_layers(made.graph_model, inputs, made.placement.quantized_nodes)
+        9
     """
     if not isinstance(graph_model, ir.Model):
         raise ModelError(

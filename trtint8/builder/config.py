@@ -331,6 +331,10 @@ class BuildOptions:
     Raises:
         UnsupportedError: An option has an unknown value, or is not a dict although it has to be one;
             ``device`` is not an index; or ``gpu_fallback`` is False without a DLA.
+
+    Examples:
+        >>> options = trtint8.BuildOptions(optimization_level=5, memory_pools={"workspace": 1 << 30})
+        >>> built = trtint8.build_int8_engine("model.onnx", "table.json", "model.engine", options=options)
     """
 
     fp16: bool | None = None

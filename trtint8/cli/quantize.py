@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibrators.errors import ModelError, titled
-from trtint8.api.quantization import QuantizedFiles, quantize, write_quantized
+from trtint8.api.quantization import QuantizedFiles, write_quantized
 from trtint8.cli.output import named_nodes, print_facts, print_json, print_line, print_table
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
 from trtint8.models.graph import module_of
@@ -31,7 +31,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_arguments(
         parser,
         write_quantized,
-        docs=quantize,
         json="the decisions",
         model=Way(help="a float ONNX model"),
         target=Way(metavar="NAME", choices=()),

@@ -437,7 +437,6 @@ def add_arguments(
     *,
     without: Sequence[str] = (),
     json: str | None = None,
-    docs: Callable[..., object] | None = None,
     **ways: Way,
 ) -> None:
     """Adds what a public call takes to the parser of a verb.
@@ -447,16 +446,14 @@ def add_arguments(
         call: The call.
         without: Parameters that the verb gives itself.
         json: What is printed with ``--json``, in words; None where the verb has no such option.
-        docs: Another call, which describes the parameters that the docstring of this one leaves out.
         ways: How parameters are given here, in place of what holds for all verbs.
     """
-    texts = described(docs) if docs else {}
     parameters = {one.name: one for one in _parameters(call) if one.name not in without}
     fields: dict[str, list[_Parameter]] = {}
     actions = []
     for one in parameters.values():
         if one.kind not in _GROUPS:
-            actions.append(replace(one, text=one.text or texts.get(one.name, "")).add(parser, ways))
+            actions.append(one.add(parser, ways))
             continue
         group, made = _GROUPS[one.kind](parser)
         # A parameter comes before a field of that name.

@@ -95,6 +95,11 @@ def deploy(
             classes are unusable.
         TableError: The table is unusable, or a float model has none.
         OutputError: The folder is not empty, or cannot be written.
+
+    Examples:
+        >>> files = trtint8.deploy("model.engine", "triton", "repository")
+        >>> files[0]
+        PosixPath('repository/README.md')
     """
     asked = DeployOptions(
         table,

@@ -273,6 +273,11 @@ def read_engine_info(path: FilePath) -> EngineInfo:
     Raises:
         EngineError: One of the two files is missing, unreadable or malformed, the sidecar is of a newer
             format, the plan is not the one that it describes, or what is given is no path.
+
+    Examples:
+        >>> info = trtint8.read_engine_info("model.engine")
+        >>> info.route, info.inputs[0].name
+        ('explicit', 'images')
     """
     check_path("the engine", path, EngineError)
     with _reading_engine(path):

@@ -32,6 +32,10 @@ class ShapeRange:
 
     Raises:
         BuildError: A shape is not a sequence of integers.
+
+    Examples:
+        >>> profile = {"images": trtint8.ShapeRange((1, 1, 8, 8), (8, 1, 8, 8), (32, 1, 8, 8))}
+        >>> built = trtint8.build_int8_engine("model.onnx", "table.json", "model.engine", profiles=[profile])
     """
 
     min: Shape

@@ -113,6 +113,10 @@ def lint(model: ModelSource) -> list[Finding]:
 
     Raises:
         ModelError: The model is unusable, or a float model.
+
+    Examples:
+        >>> sorted({finding.rule for finding in trtint8.lint("other_tool.onnx")})
+        ['computed-constant', 'integer-data', 'type', 'zero-point']
     """
     model = load_model(model)
     warn_of_runtime_nodes(model)
@@ -402,6 +406,10 @@ def mend(model: ModelSource) -> Mended:
     Raises:
         ModelError: The model is unusable or a float model, a finding cannot be repaired, or a tensor that
             needs a range had no pair.
+
+    Examples:
+        >>> trtint8.mend("other_tool.onnx").save("int8.onnx")
+        PosixPath('int8.onnx')
     """
     model = load_model(model)
     expanded = expand(with_opset(model.graph_model, OLDEST_OPSET, model.name), model.name)

@@ -140,8 +140,13 @@ class Placement:
     def __repr__(self) -> str:
         named = enumerated([f"'{name}'" for name, _ in self.float_nodes], _FEW)
         in_float = f"; in float {named}" if named else ""
-        layers = f"{len(self.quantized_nodes)} of {self.multiplying} layers in INT8"
-        return f"<Placement: {layers}, {counted(len(self.tensors), 'activation')} with a scale{in_float}>"
+        activations = counted(len(self.tensors), "activation")
+        return f"<Placement: {self.layers_text}, {activations} with a scale{in_float}>"
+
+    @property
+    def layers_text(self) -> str:
+        """How many layers are in INT8, in words."""
+        return f"{len(self.quantized_nodes)} of {self.multiplying} layers in INT8"
 
     @property
     def tensors(self) -> tuple[str, ...]:

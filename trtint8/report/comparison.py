@@ -150,6 +150,11 @@ def compare_runs(
             figure in common.
         ModelError: A Q/DQ model cannot be read.
         EngineError: An engine and its sidecar do not belong together.
+
+    Examples:
+        >>> comparison = trtint8.compare_runs(["entropy/model.engine", "mse/model.engine"])
+        >>> comparison.differences
+        ('calibration method', 'calibration table')
     """
     sources = several(sources)
     if len(sources) < 2:

@@ -83,6 +83,10 @@ def write_report(
 
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
+
+    Examples:
+        >>> trtint8.write_report(["model.engine"], "report.html", model="model.onnx")
+        PosixPath('report.html')
     """
     data_options = DataOptions(
         batch_size, limit, preprocessing=preprocessing, labels=labels, skip_bad=skip_bad
@@ -125,6 +129,11 @@ def write_comparison(comparison: RunComparison, output: FilePath) -> Path:
         TableError: The first argument is not a comparison.
         OutputError: The page cannot be written, is one of the files that were compared, or its name does not
             end in .html or .htm.
+
+    Examples:
+        >>> comparison = trtint8.compare_runs(["entropy/model.engine", "mse/model.engine"])
+        >>> trtint8.write_comparison(comparison, "comparison.html")
+        PosixPath('comparison.html')
     """
     if not isinstance(comparison, RunComparison):
         raise TableError(

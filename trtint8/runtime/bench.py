@@ -402,6 +402,10 @@ def bench(
         BuildError: A file is not from ``trtexec --exportTimes``, or is damaged.
         EngineError: An engine file is unusable.
         CalibrationDataError: The data or the options do not fit an engine.
+
+    Examples:
+        >>> measured = trtint8.bench(["model.engine"], baseline="model.onnx")
+        >>> fastest = max(measured.reports, key=lambda report: report.throughput)
     """
     loading = LoadingOptions(allow_host_code, plugins)
     opened = None if baseline is None else open_module(baseline, example_inputs)

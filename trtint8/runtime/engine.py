@@ -50,6 +50,12 @@ class Engine:
         outputs: The engine's outputs; dynamic dimensions are None.
         profiles: Input name to accepted shapes, for every optimization profile; empty where all inputs are
             static.
+
+    Examples:
+        >>> with trtint8.Engine.load("model.engine") as engine:
+        ...     outputs = engine.infer({"images": np.zeros((1, 1, 8, 8), np.float32)})
+        >>> outputs["logits"].shape
+        (1, 10)
     """
 
     def __init__(
@@ -244,6 +250,12 @@ class Engine:
             CalibrationDataError: The feed or an output does not fit.
             UnsupportedError: The size of an output is known only after the inference.
             EngineError: TensorRT cannot create a context, mostly for lack of memory.
+
+        Examples:
+            >>> images = np.zeros((1, 1, 8, 8), np.float32)
+            >>> call = engine.bind({"images": images})
+            >>> call({"images": images})["logits"].shape
+            (1, 10)
         """
         context = self.new_context(cuda_graph=cuda_graph)
         return BoundCall(context, feeds, outputs=outputs, stream=stream, on_device=on_device)
@@ -313,6 +325,11 @@ class Engine:
 
         Raises:
             TrtInt8Error: The feed does not fit, or TensorRT fails; see :meth:`ExecutionContext.infer`.
+
+        Examples:
+            >>> future = engine.infer_async({"images": np.zeros((1, 1, 8, 8), np.float32)})
+            >>> future.result()["logits"].shape
+            (1, 10)
         """
         turns: deque[ExecutionContext] = self._thread.__dict__.setdefault("turns", deque())
         if len(turns) < _IN_FLIGHT or self._engine is None:

@@ -30,6 +30,10 @@ def refit(engine: Engine, weights: NamedArrays) -> None:
             a weight, or TensorRT refuses the new weights; a weight has a dtype that TensorRT lacks; or the
             new scales of a group differ. If TensorRT fails during the refit, some weights may have been
             replaced already.
+
+    Examples:
+        >>> with trtint8.Engine.load("model.engine") as engine:  # built with BuildOptions(refit=True)
+        ...     trtint8.refit(engine, {"fc.bias": np.zeros(10, np.float32)})
     """
     if not isinstance(engine, Engine):
         raise EngineError(f"the engine is given as {type(engine).__name__}; give what Engine.load returns")

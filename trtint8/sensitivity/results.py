@@ -303,10 +303,15 @@ class Sensitivity(records.Result):
 
         Raises:
             UnsupportedError: Matplotlib is not installed.
+
+        Examples:
+            >>> sensitivity = trtint8.measure_sensitivity("model.onnx", "table.json", "heldout.npz")
+            >>> sensitivity.plot().save("sensitivity.svg")
+            PosixPath('sensitivity.svg')
         """
-        known = (layer.cumulative_db for layer in self.layers)
-        levels = [math.nan if level is None else level for level in known]
-        return plot_levels(levels, f"SQNR from layer to layer, {counted(len(levels), 'layer')}")
+        known = ((layer.title, layer.cumulative_db) for layer in self.layers)
+        levels = [(title, math.nan if level is None else level) for title, level in known]
+        return plot_levels(levels, f"SQNR from layer to layer, {counted(len(levels), 'layer')} in INT8")
 
     def to_pandas(self) -> Any:
         """The layers as a data frame.

@@ -152,6 +152,11 @@ class Accuracy(Result):
 
         Raises:
             UnsupportedError: pandas is not installed.
+
+        Examples:
+            >>> accuracy = trtint8.validate("int8.onnx", "heldout.npz", reference="model.onnx")
+            >>> accuracy.to_pandas().columns.tolist()
+            ['metric', 'FP32', 'INT8']
         """
         return accuracy_frame(self)
 

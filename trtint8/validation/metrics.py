@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
@@ -33,7 +33,7 @@ from trtint8.validation.detection.agreement import (
 from trtint8.validation.detection.boxes import Detections, Truth
 from trtint8.validation.detection.layouts import LAYOUTS, suggested_layout
 from trtint8.validation.fidelity import FIGURES, PSNR_POOLED, USUAL_FIGURES, figure_of, psnr
-from trtint8.validation.meters import NOTHING_FOUND, Measurand
+from trtint8.validation.meters import Measurand
 from trtint8.validation.user_metrics import (
     ComparingMetric,
     DataSetMetric,
@@ -383,11 +383,10 @@ def _use_of_labels(form: BatchForm) -> str:
 
 
 def _measurand(metric: Metric, form: BatchForm) -> Measurand:
-    if isinstance(metric, DetectionAgreement):
+    if isinstance(metric, (DetectionAgreement, MeanAveragePrecision)):
         return metric.measurand(form)
     if not isinstance(metric, str):
-        found = user_measurand(metric)
-        return replace(found, answers=NOTHING_FOUND) if isinstance(metric, MeanAveragePrecision) else found
+        return user_measurand(metric)
     base, colon, output = metric.partition(":")
     if base == DetectionAgreement.name:
         return DetectionAgreement(output or None).measurand(form)

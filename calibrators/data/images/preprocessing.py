@@ -54,6 +54,12 @@ class Preprocessing:
 
     Warns:
         UserWarning: ``mean`` and ``std`` are those of pixels and values are scaled, or the reverse.
+
+    Examples:
+        >>> mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+        >>> imagenet = trtint8.Preprocessing(resize=256, crop=(224, 224), mean=mean, std=std)
+        >>> imagenet.prepared_size(480, 640)
+        (224, 224)
     """
 
     resize: tuple[int, int] | int | None = None

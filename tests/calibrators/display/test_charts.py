@@ -87,11 +87,27 @@ def test_settings_of_the_program_change_nothing():
         assert level_chart([3.0, 20.0], 300).svg() == expected
 
 
-def test_no_settings_of_the_current_folder_are_read(tmp_path):
-    os.mkfifo(tmp_path / "matplotlibrc")  # which nobody writes into
+def imported(folder, **environment):
+    """What is printed where charts are imported in a folder."""
     command = [sys.executable, "-c", "import calibrators.display.charts as c; print(c.matplotlib.__name__)"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), **environment}
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True, timeout=100
+        command, cwd=folder, env=environment, check=True, capture_output=True, text=True, timeout=100
     )
     assert done.stdout == "matplotlib\n"
+    return done.stderr
+
+
+def test_no_settings_of_the_current_folder_are_read(tmp_path):
+    os.mkfifo(tmp_path / "matplotlibrc")  # which nobody writes into
+    imported(tmp_path)
+
+
+def test_a_home_that_cannot_be_written_is_no_cause_to_warn(tmp_path):
+    nowhere = {"XDG_CONFIG_HOME": "", "XDG_CACHE_HOME": "", "MPLCONFIGDIR": "", "TMPDIR": str(tmp_path)}
+    (tmp_path / "file").touch()
+    for home in ("/proc/nowhere", str(tmp_path / "file")):
+        assert imported(tmp_path, **nowhere, HOME=home) == ""
+    assert [left.name for left in tmp_path.iterdir()] == ["file"]
+    # What the user names is taken as it is, with Matplotlib's own warning.
+    assert "MPLCONFIGDIR" in imported(tmp_path, **{**nowhere, "MPLCONFIGDIR": "/proc/nowhere"})

@@ -41,7 +41,7 @@ def test_a_chart_brings_its_size_its_colours_and_its_title():
 def test_it_is_shown_and_saved(tmp_path):
     picture = Picture("<svg/>", "a < b")
     assert repr(picture) == "<Picture: a < b>"
-    assert picture._repr_html_() == "<div><div>a &lt; b</div><svg/></div>"
+    assert picture._repr_svg_() == "<svg/>"
     assert picture.save(tmp_path / "a.svg").read_text() == "<svg/>"
 
 

@@ -121,7 +121,7 @@ def test_a_notebook_shows_the_worst_layer_first():
 def test_the_picture_has_the_layers_that_were_measured():
     pytest.importorskip("matplotlib", reason="matplotlib is not installed (pip install 'trtint8[notebook]')")
     picture = SENSITIVITY.plot()
-    assert picture.title == "SQNR from layer to layer, 3 layers" and "var(--accent)" in picture.svg
+    assert picture.title == "SQNR from layer to layer, 3 layers in INT8" and "var(--accent)" in picture.svg
 
 
 def test_the_data_frame_has_the_layers_in_their_order():

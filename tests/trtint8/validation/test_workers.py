@@ -219,11 +219,11 @@ def test_mean_average_precision(workers_here):
     def decode(outputs):
         return [(box[None], [box[3] / 100], [0]) for box in outputs["boxes"]]
 
-    def run(truth, **options):
+    def run(truth, labels=None, **options):
         metric = MeanAveragePrecision(decode, truth)
         models = {"reference": boxes_times(1.0), "also": {"half": boxes_times(0.9)}}
         return _validated(
-            boxes_times(1.1), boxes, labels=None, metrics=[metric], batch_size=2, **models, **options
+            boxes_times(1.1), boxes, labels=labels, metrics=[metric], batch_size=2, **models, **options
         )
 
     truth = [([box], [0]) for box in boxes]
@@ -231,6 +231,8 @@ def test_mean_average_precision(workers_here):
     found = run(truth, executor=how)
     assert found == run(truth)
     assert 0 < found.measures[0].value < found.measures[0].reference == pytest.approx(1.0)
+    labels = np.concatenate([boxes, np.zeros((5, 1), np.float32)], axis=1)[:, None]
+    assert run(None, labels, executor=how) == run(None, labels) == found
     for options in ({}, {"executor": how}):
         with pytest.raises(CalibrationDataError, match="has 4"):
             run(truth[:4], **options)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from types import ModuleType
@@ -34,6 +34,7 @@ from trtint8.validation.meters import (
     PartsMeter,
     SumsMeter,
 )
+from trtint8.validation.user_metrics import user_measurand
 
 #: COCO's thresholds, 0.50 to 0.95 in steps of 0.05.
 COCO_IOU = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
@@ -47,14 +48,15 @@ class MeanAveragePrecision:
 
     Precision is interpolated at 101 recalls, as in Lin et al., "Microsoft COCO: Common Objects in Context",
     2014, and its evaluation code; the arithmetic is faster-coco-eval's. Classes that the truth does not have
-    do not count. Boxes and scores of all images are stored until :meth:`value`; outputs are not. The truth is
-    not pickled, because workers do not need it.
+    do not count. Boxes and scores of all images are stored until :meth:`value`; outputs are not. A truth that
+    is given is not pickled, because workers do not need it.
 
     Args:
         decode: Turns a batch's outputs into detections; it applies score thresholds, anchors and non-maximum
             suppression.
         truth: The objects in each image, in the order of the data: :class:`Truth`, or tuples of the same
-            fields.
+            fields. By default the labels of the data are the truth. They are boxes as
+            :class:`DetectionAgreement` takes them, such as those of COCO's file of instances.
         iou: The intersection over union from which a detection counts as right; with several, the mean over
             them is taken.
 
@@ -65,48 +67,63 @@ class MeanAveragePrecision:
         CalibrationDataError: A threshold is not in (0, 1], an image's truth is not boxes and as many classes,
             or there is no box in the truth.
         UnsupportedError: faster-coco-eval is not installed.
+
+    Examples:
+        >>> def decode(outputs):  # boxes, scores and classes of each image
+        ...     return [(rows[:, :4], rows[:, 4], rows[:, 5]) for rows in outputs["rows"]]
+        >>> score = trtint8.MeanAveragePrecision(decode, iou=0.5)  # by the labels in boxes.npz
+        >>> accuracy = trtint8.validate("boxes.int8.onnx", "boxes.npz", reference="boxes.onnx", metrics=score)
+        >>> accuracy.measures[0].value
+        1.0
     """
 
     def __init__(
         self,
         decode: Decode,
-        truth: Sequence[tuple[ArrayLike, ArrayLike]],
+        truth: Sequence[tuple[ArrayLike, ArrayLike]] | None = None,
         *,
         iou: float | Sequence[float] = COCO_IOU,
     ) -> None:
         require_library()  # before the run, not after it
         self._iou = _thresholds(iou)
-        self._decode, self._truth = decode, tuple(given_tables(truth))
-        _check_has_boxes(self._truth)
+        self._decode = decode
+        self._truth = None if truth is None else tuple(given_tables(truth))
+        if self._truth is not None:
+            _check_has_boxes(self._truth)
         self._found: list[Floats] = []
+        self._labels: list[Floats] = []
         self.name = f"mAP@{_ends(self._iou)}"
 
     def fresh(self) -> MeanAveragePrecision:
         """Makes the same metric without data."""
         other = object.__new__(type(self))
-        vars(other).update(
-            vars(self), _found=[]
-        )  # a worker's metric has no truth that could be checked again
+        # A worker's metric has no truth that could be checked again.
+        vars(other).update(vars(self), _found=[], _labels=[])
         return other
 
     def update(
         self,
         feeds: NamedArrays,
         outputs: NamedArrays,
-        labels: Array | None,  # noqa: ARG002  # named as in the protocol
+        labels: Array | None,
     ) -> None:
         """Adds one batch.
 
         Args:
             feeds: The model's inputs. They give the number of images.
             outputs: The model's outputs, which ``decode`` is called with.
-            labels: Not used.
+            labels: The true boxes if no truth is given.
 
         Raises:
-            CalibrationDataError: ``decode`` does not return one entry per image, or an entry is not of boxes,
-                scores and classes of equal lengths.
+            CalibrationDataError: ``decode`` does not return one entry per image, an entry is not of boxes,
+                scores and classes of equal lengths, or the labels are no true boxes.
         """
-        self._found += found_tables(self.name, self._decode, outputs, feeds)
+        found = found_tables(self.name, self._decode, outputs, feeds)
+        if self._truth is None:
+            batch = Batch({}, {}, {}, labels, len(found), name_of="image {} of a batch".format)
+            _check_are_boxes(self.name, _form_of(batch))
+            self._labels += truth_tables(batch)
+        self._found += found
 
     def merge(self, other: MeanAveragePrecision) -> None:
         """Adds the detections that another metric has decoded from later batches.
@@ -118,6 +135,7 @@ class MeanAveragePrecision:
             CalibrationDataError: The truth has fewer images than there are detections of.
         """
         self._found += other._found
+        self._labels += other._labels
         self._check_length()
 
     def value(self) -> float:
@@ -127,14 +145,30 @@ class MeanAveragePrecision:
             CalibrationDataError: The truth has fewer images than the data, or no boxes in those of the data.
         """
         self._check_length()
-        return mean_average_precision(self._found, self._truth[: len(self._found)], self._iou)
+        truth = self._labels if self._truth is None else self._truth
+        return mean_average_precision(self._found, truth[: len(self._found)], self._iou)
+
+    def measurand(self, form: BatchForm) -> Measurand:
+        """The metric for the outputs of a model.
+
+        Args:
+            form: The form of a batch.
+
+        Raises:
+            CalibrationDataError: There is no truth, and the labels are no true boxes.
+        """
+        found = replace(user_measurand(self), unit=PERCENT, answers=NOTHING_FOUND)
+        if self._truth is not None:
+            return found
+        _check_are_boxes(self.name, form)
+        return replace(found, check_labels=partial(_check_truth, None))
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: everything except the truth."""
-        return {**vars(self), "_truth": ()}
+        """What is pickled: everything except a truth that is given."""
+        return {**vars(self), "_truth": None if self._truth is None else ()}
 
     def _check_length(self) -> None:
-        if len(self._found) > len(self._truth):
+        if self._truth is not None and len(self._found) > len(self._truth):
             raise CalibrationDataError(
                 f"the truth has {counted(len(self._truth), 'image')} but the data has more; give one entry "
                 "per image"
@@ -256,6 +290,14 @@ class DetectionAgreement:
 
     Raises:
         CalibrationDataError: ``score`` or ``iou`` is not in [0, 1), or there is no layout of that name.
+
+    Examples:
+        >>> def decode(outputs):  # boxes, scores and classes of each image
+        ...     return [(rows[:, :4], rows[:, 4], rows[:, 5]) for rows in outputs["rows"]]
+        >>> found = trtint8.DetectionAgreement(decode, score=0.5)
+        >>> accuracy = trtint8.validate("boxes.int8.onnx", "boxes.npz", reference="boxes.onnx", metrics=found)
+        >>> accuracy.measures[0].value
+        1.0
     """
 
     decode: Decode | str | None = None
@@ -446,10 +488,24 @@ def _check_truth(classes: int | None, batch: Batch, _form: BatchForm) -> None:
         classes: How many classes the network knows; None where its outputs do not tell.
         batch: The batch, which need not have been run.
     """
-    labels = batch.labels
-    form = None if labels is None else ArrayForm(labels.dtype, labels.shape)
-    if has_true_boxes(BatchForm({}, form, batch.rows)):
+    if has_true_boxes(_form_of(batch)):
         truth_tables(batch, classes)
+
+
+def _form_of(batch: Batch) -> BatchForm:
+    """The form of a batch that has no outputs."""
+    labels = batch.labels
+    return BatchForm({}, None if labels is None else ArrayForm(labels.dtype, labels.shape), batch.rows)
+
+
+def _check_are_boxes(name: str, form: BatchForm) -> None:
+    if not has_true_boxes(form):
+        found = "there are none" if form.labels is None else f"they are {form.labels}"
+        raise CalibrationDataError(
+            f"metric '{name}' compares with true boxes as labels, and {found}; give a folder 'images' with a "
+            f"folder 'labels' beside it, or as {Argument('labels')} COCO's file of instances, or an array of "
+            "shape (samples, n, 5): x1, y1, x2, y2 and class"
+        )
 
 
 def box_precision(name: str, form: BatchForm, layout: str | None = None) -> Measurand:
@@ -464,12 +520,7 @@ def box_precision(name: str, form: BatchForm, layout: str | None = None) -> Meas
         CalibrationDataError: The labels are no boxes, or the outputs are not in the layout, or in none.
         UnsupportedError: faster-coco-eval is not installed.
     """
-    if not has_true_boxes(form):
-        found = "there are none" if form.labels is None else f"they are {form.labels}"
-        raise CalibrationDataError(
-            f"metric '{name}' compares with true boxes as labels, and {found}; give a folder 'images' with a "
-            "folder 'labels' beside it, or labels of shape (samples, n, 5): x1, y1, x2, y2 and class"
-        )
+    _check_are_boxes(name, form)
     require_library()
     thresholds = PRECISIONS[name]
     decode, classes = reading_of(form, layout)

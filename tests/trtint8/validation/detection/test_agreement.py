@@ -285,6 +285,46 @@ def test_a_detector_on_the_command_line(folder, capsys):
         assert f"'{name}'" in ran(f"{validate} --metric detections:{name}", 2).err
 
 
+DECODER = """import numpy as np
+import trtint8
+
+def decode(outputs):
+    for *box, scores in outputs["output0"]:
+        x, y, width, height = box
+        best = scores > 0.5
+        corners = np.stack([x - width / 2, y - height / 2, x + width / 2, y + height / 2], axis=1)
+        yield corners[best], scores[best], np.zeros(best.sum())
+
+precision = trtint8.MeanAveragePrecision(decode)
+"""
+
+
+def test_a_decoder_of_ones_own_is_judged_by_labels(folder, capsys):
+    pytest.importorskip("faster_coco_eval")
+    (folder / "own_boxes_by_labels.py").write_text(DECODER)
+    instances = {
+        "images": [{"id": n, "file_name": f"{n}.png", "width": 8, "height": 4} for n in range(4)],
+        "annotations": [
+            {"image_id": n, "category_id": 9, "bbox": [n if n < 3 else 0.5, 0, 3, 3]} for n in range(4)
+        ],
+        "categories": [{"id": 9}],
+    }
+    Path("instances.json").write_text(json.dumps(instances))
+    metric = "--metric own_boxes_by_labels:precision"
+    validate = f"validate detector.onnx {{}} --reference detector.onnx {metric} --letterbox 8 --json"
+    for data in ("set", "set/images --labels instances.json", "set --batch-size 3 --metric map"):
+        assert main(validate.format(data).split()) == 0
+        for one in json.loads(capsys.readouterr().out)["measures"]:  # as by the built-in metric
+            assert (one["reference"], one["unit"]) == (pytest.approx(76 / 101), "%")
+    np.savez("plain.npz", images=np.ones((4, 3, 8, 8), np.float32), labels=np.zeros(4, np.int64))
+    for line in (
+        "validate detector.onnx plain.npz --reference detector.onnx",
+        "tune detector.onnx plain.npz plain.npz -o o.onnx",
+    ):
+        assert main(f"{line} {metric}".split()) == 2
+        assert "'mAP@0.50:0.95'" in capsys.readouterr().err and not Path("o.onnx").exists()
+
+
 def test_a_budget_that_nothing_is_shown_of_is_not_kept(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     onnx.save(detector(), "detector.onnx")
