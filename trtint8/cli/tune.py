@@ -9,7 +9,15 @@ from calibrators.errors import counted
 from calibrators.files import check_writable
 from calibrators.host.checkpoint import check_place, remove_checkpoint
 from trtint8.api.accuracy import tune
-from trtint8.cli.output import print_facts, print_json, print_line, print_table, say, saying_what_is_kept
+from trtint8.cli.output import (
+    print_facts,
+    print_json,
+    print_line,
+    print_table,
+    say,
+    saying_what_is_kept,
+    status_of,
+)
 from trtint8.cli.verbs import (
     Once,
     Way,
@@ -79,13 +87,15 @@ def run(options: argparse.Namespace) -> int:
         machine first.
     """
     try:
-        return int(not _tune(options).keeps_goal)
+        tuned, judged = _tune(options)
+        return judged or int(not tuned.fits)
     except MeasurementsNeededError as needed:
         say(str(needed))
         return _TO_BE_MEASURED
 
 
-def _tune(options: argparse.Namespace) -> Tuned:
+def _tune(options: argparse.Namespace) -> tuple[Tuned, int]:
+    """What was found, and the exit status by the samples that judge it."""
     output, checkpoint = _paths(options)
     if checkpoint.exists() and not options.resume:
         say(f"'{checkpoint}' is left from an interrupted run: beginning anew, without --resume")
@@ -114,6 +124,7 @@ def _tune(options: argparse.Namespace) -> Tuned:
     if not (tuned.keeps_goal or options.keep_best):
         output = _missed(output)
         say(f"the model that misses the budget is '{output}'; with --keep-best it is '{options.output}'")
+    judged = status_of(tuned.accuracy.judgement)
     written = save_tuned(tuned, options.model, output)
     if tuned.complete:
         remove_checkpoint(checkpoint)
@@ -121,7 +132,7 @@ def _tune(options: argparse.Namespace) -> Tuned:
         print_json({**tuned.to_json(), "files": written})
     else:
         _print(tuned, written)
-    return tuned
+    return tuned, judged
 
 
 def _missed(output: Path) -> Path:

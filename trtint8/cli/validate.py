@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from calibrators.errors import counted
-from trtint8.cli.output import print_json, print_line, print_table
+from trtint8.cli.output import print_json, print_line, print_table, status_of
 from trtint8.cli.verbs import Way, add_arguments, values_of
 from trtint8.validation.accuracy import REFERENCE, Accuracy, accuracy_rows, verdicts
 from trtint8.validation.metrics import NAMES, USUAL_NAMES
@@ -65,8 +65,9 @@ def run(options: argparse.Namespace) -> int:
         The exit status: 1 where the samples miss what ``--max-drop`` and ``--min`` ask for.
     """
     accuracy = validate(**values_of(validate, options))
+    status = status_of(accuracy.judgement)
     _print(accuracy, as_json=options.json)
-    return int(accuracy.judgement is not None and not accuracy.judgement.fits)
+    return status
 
 
 def _print(accuracy: Accuracy, *, as_json: bool) -> None:
