@@ -259,8 +259,7 @@ def point_chart(
         if interval is not None and all(map(math.isfinite, interval)):
             axes.plot([place[0]] * 2, interval, color=_LOUD, lw=1.2)
         shortened = textwrap.shorten(name, width // 6, placeholder="…")
-        where = {"transform": axes.transAxes, "ha": "left", "va": "top"}
-        axes.text(0.0, 1.0, shortened, color=_LOUD, fontsize=9, **where)
+        axes.text(0.0, 1.0, shortened, color=_LOUD, fontsize=9, va="top", transform=axes.transAxes)
     axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(lambda value, _: _with_unit(value, "%"))
     axes.yaxis.set_major_locator(MaxNLocator(5))

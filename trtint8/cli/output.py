@@ -91,15 +91,14 @@ def say(message: str, *, whole: bool = False) -> None:
         _write(sys.stderr, line + "\n")
 
 
-def status_of(judgement: Judgement | None) -> int:
-    """The exit status by what samples say of a budget, with a warning where that is not certain.
+def warn_where_uncertain(judgement: Judgement | None) -> None:
+    """Warns where samples keep a budget, and do not show that others do.
 
     Args:
-        judgement: What they say; None where there is no budget.
+        judgement: What the samples say; None where there is no budget.
     """
     if judgement is not None and judgement.verdict == "uncertain":
         warn_user(judgement.notes[0])
-    return int(judgement is not None and not judgement.fits)
 
 
 def print_line(text: str) -> None:

@@ -16,7 +16,7 @@ from trtint8.cli.output import (
     print_table,
     say,
     saying_what_is_kept,
-    status_of,
+    warn_where_uncertain,
 )
 from trtint8.cli.verbs import (
     Once,
@@ -87,15 +87,13 @@ def run(options: argparse.Namespace) -> int:
         machine first.
     """
     try:
-        tuned, judged = _tune(options)
-        return judged or int(not tuned.fits)
+        return int(not _tune(options).keeps_goal)
     except MeasurementsNeededError as needed:
         say(str(needed))
         return _TO_BE_MEASURED
 
 
-def _tune(options: argparse.Namespace) -> tuple[Tuned, int]:
-    """What was found, and the exit status by the samples that judge it."""
+def _tune(options: argparse.Namespace) -> Tuned:
     output, checkpoint = _paths(options)
     if checkpoint.exists() and not options.resume:
         say(f"'{checkpoint}' is left from an interrupted run: beginning anew, without --resume")
@@ -124,7 +122,7 @@ def _tune(options: argparse.Namespace) -> tuple[Tuned, int]:
     if not (tuned.keeps_goal or options.keep_best):
         output = _missed(output)
         say(f"the model that misses the budget is '{output}'; with --keep-best it is '{options.output}'")
-    judged = status_of(tuned.accuracy.judgement)
+    warn_where_uncertain(tuned.accuracy.judgement)
     written = save_tuned(tuned, options.model, output)
     if tuned.complete:
         remove_checkpoint(checkpoint)
@@ -132,7 +130,7 @@ def _tune(options: argparse.Namespace) -> tuple[Tuned, int]:
         print_json({**tuned.to_json(), "files": written})
     else:
         _print(tuned, written)
-    return tuned, judged
+    return tuned
 
 
 def _missed(output: Path) -> Path:

@@ -194,8 +194,9 @@ class Scorer:
         with self._opened({VALIDATED: judged, **(others or {})}, metrics, shows=True) as opened:
             # No bar unless it is a phase of a job.
             goal_of = None if goal is None else lambda _form: goal
-            told = {"decided": decided, "description": description, "progress": False}
-            return compare_models(opened, self.batches, goal_of, **told)
+            return compare_models(
+                *(opened, self.batches, goal_of), decided=decided, description=description, progress=False
+            )
 
     @contextlib.contextmanager
     def _opened(

@@ -17,7 +17,7 @@ import numpy as np
 
 from calibrators.checks import warn_user
 from calibrators.data.batches import Batches, labelled_alike
-from calibrators.data.feeds import batch_rows, first_feeds
+from calibrators.data.feeds import Indices, batch_rows, first_feeds
 from calibrators.data.inputs import DataOptions
 from calibrators.data.samples import check_feed, numbered
 from calibrators.data.sources.arrays import first_labels
@@ -48,7 +48,7 @@ def split(batches: Batches) -> tuple[Batches, Batches]:
             to divide them by.
     """
     if batches.groups is not None:
-        if parts := _by_groups(batches):
+        if parts := _by_groups(batches, batches.groups):
             return parts
         raise CalibrationDataError(
             f"all samples are of one group by {Argument('groups')}, which cannot be both tuned on and judged "
@@ -112,7 +112,7 @@ def divide(batches: Batches) -> tuple[Batches, Batches]:
     unlabelled = batches.labels is None or size is not None
     enough = samples is None or samples >= _FEWEST_DIVIDED
     if batches.groups is not None:
-        if enough and (parts := _by_groups(batches)):
+        if enough and (parts := _by_groups(batches, batches.groups)):
             return parts
     elif unlabelled and enough and _are_several(batches):
         return _every_other(batches, 0), _every_other(batches, 1)
@@ -125,14 +125,12 @@ def divide(batches: Batches) -> tuple[Batches, Batches]:
     return batches, batches
 
 
-def _by_groups(batches: Batches) -> tuple[Batches, Batches] | None:
+def _by_groups(batches: Batches, groups: Indices) -> tuple[Batches, Batches] | None:
     """Two parts of whole groups with about as many samples; None where all samples are of one group.
 
     Each group, in the order of the samples, goes to the part that has fewer samples.
     """
-    _, first, numbers, sizes = np.unique(
-        batches.groups, return_index=True, return_inverse=True, return_counts=True
-    )
+    _, first, numbers, sizes = np.unique(groups, return_index=True, return_inverse=True, return_counts=True)
     if len(sizes) == 1:
         return None
     is_second, taken = np.zeros(len(sizes), bool), [0, 0]

@@ -32,7 +32,7 @@ from calibrators.run import RunOptions
 from calibrators.tables.ranges import table_among
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
-from trtint8.arithmetic.simulation import simulate
+from trtint8.arithmetic.simulation import IntegerRuns, simulate
 from trtint8.builder.refusals import quantization_target
 from trtint8.calibration import CalibrationOptions, calibrate_model
 from trtint8.models.model import Model, check_model_name
@@ -165,7 +165,7 @@ class Tuned(records.Result):
             ringed=None if chosen.score.value is None else (chosen.float_cost, chosen.score.value),
             name=chosen.what,
             interval=chosen.score.interval,
-            limit=goal.limit_of_value(self.score),
+            limit=goal.limit_of_value(chosen.score),
         )
 
     def to_pandas(self) -> Any:
@@ -332,11 +332,10 @@ def _tune_prepared(
         graph_model, _ = with_float16(graph_model, target, float32_io=True, peaks=peaks, name=prepared.name)
     scorer = Scorer(prepared, held_out, goal.metric)
     metrics: Sequence[Metric] | None = [goal.metric, "sqnr"] if goal.chosen is None else None
-    if arithmetic is None:
-        runs = graph_model, before.quantized()
-    else:
-        runs = scorer.in_integers(best, arithmetic), scorer.in_integers(before, arithmetic)
-    accuracy = scorer.compare(runs[0], metrics, {BEFORE: runs[1]}, goal, found.score, description=JUDGING)
+    runs: tuple[ir.Model | IntegerRuns, ...] = graph_model, before.quantized()
+    if arithmetic is not None:
+        runs = tuple(scorer.in_integers(one, arithmetic) for one in (best, before))
+    accuracy = scorer.compare(*(runs[0], metrics, {BEFORE: runs[1]}, goal, found.score), description=JUDGING)
     if planner and plan:
         with job(keep=False):
             plan = planner.completed(plan, best.keep_float)

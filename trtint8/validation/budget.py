@@ -141,8 +141,9 @@ class Goal:
         kept, samples = self._keeps(score), counted(accuracy.samples, "sample")
         step = self._step(accuracy)
         finer = self._finer_than(step, accuracy.samples)
+        budget = replace(self, certain=False)
         if why := self._why_unjudged(accuracy, score) or (finer if kept and not self.is_usual else None):
-            note = f"on {samples} the budget ({self}) cannot be judged: {why}"
+            note = f"on {samples} the budget ({budget}) cannot be judged: {why}"
             too_fine = why == finer
             return Judgement(
                 str(self), False, None, None, step, too_fine, (note,), score.is_share, why, "unjudged"
@@ -152,7 +153,7 @@ class Goal:
             verdict = "kept" if self._keeps(score.at_worst) else "uncertain"
         needed = self._needed(accuracy.samples, score) if verdict == "uncertain" else None
         word = "kept, but not for certain" if verdict == "uncertain" else verdict
-        found = f"on {samples} the budget ({self}) is {word}: {self.describe(score)}"
+        found = f"on {samples} the budget ({budget}) is {word}: {self.describe(score)}"
         if verdict == "uncertain":
             found += f"; about {needed:,} samples would decide" if needed else "; more samples may decide"
         notes = [found]
@@ -191,9 +192,9 @@ class Goal:
             if figure is None or worst is None or figure == limit or not math.isfinite(worst - figure):
                 return None
             ratios.append(abs((worst - figure) / (limit - figure)))
-        most = samples * max(ratios) ** 2
-        digits = 1 - math.floor(math.log10(most))  # two that count
-        return math.ceil(round(most, digits))
+        needed = samples * max(ratios) ** 2
+        step = 10.0 ** (math.floor(math.log10(needed)) - 1)  # two digits count
+        return math.ceil(needed / step * (1 - _ROUNDING)) * math.ceil(step)
 
     def check_samples(self, samples: int, form: BatchForm) -> None:
         """Refuses samples to judge by that are too few for the largest drop, before long work begins.

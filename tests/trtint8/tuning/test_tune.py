@@ -57,8 +57,9 @@ def test_the_log_tells_what_was_tried(tuned):
 
 def test_it_shows_itself(tuned):
     assert repr(tuned).startswith("<Tuned: top-1 ") and repr(tuned).endswith(
-        "layers in float, within the budget (top1: a drop of at most 0.5 points)>"
+        "layers in float, within the budget (top1: a drop of at most 0.5 points), but not for certain>"
     )
+    assert tuned.verdict == tuned.to_json()["verdict"] == "uncertain" and tuned.keeps_goal
     page = tuned._repr_html_()
     assert ">tuned</th>" in page and ">before</th>" in page and page.count("ranges chosen by") == 1
     pytest.importorskip("pandas", reason="pandas is not installed (pip install 'trtint8[notebook]')")
