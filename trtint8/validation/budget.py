@@ -193,8 +193,8 @@ class Goal:
                 return None
             ratios.append(abs((worst - figure) / (limit - figure)))
         needed = samples * max(ratios) ** 2
-        step = 10.0 ** (math.floor(math.log10(needed)) - 1)  # two digits count
-        return math.ceil(needed / step * (1 - _ROUNDING)) * math.ceil(step)
+        step = 10 ** max(0, math.floor(math.log10(needed)) - 1)  # two digits count
+        return math.ceil(needed / step * (1 - _ROUNDING)) * step
 
     def check_samples(self, samples: int, form: BatchForm) -> None:
         """Refuses samples to judge by that are too few for the largest drop, before long work begins.
