@@ -50,6 +50,9 @@ _USUAL_MINIMUM_DB = 20.0
 #: The part of a figure, or of a limit, that is taken for rounding: 0.8 - 0.79 is more than 0.01 in float64.
 _ROUNDING = 1e-9
 
+#: How many times as wide as the room an interval may be to say how many samples would decide.
+_WIDEST = 10
+
 #: The largest share, in per cent.
 _MOST_PERCENT = 100
 
@@ -180,7 +183,8 @@ class Goal:
     def _needed(self, samples: int, score: Score) -> int | None:
         """About how many samples have an interval within the limits around the same figure.
 
-        The width of an interval falls with the root of the number of samples.
+        The width of an interval falls with the root of the number of samples. Where it is far too wide, these
+        say nothing of its root.
         """
         limits = []
         if self.max_drop is not None:
@@ -192,6 +196,8 @@ class Goal:
             if figure is None or worst is None or figure == limit or not math.isfinite(worst - figure):
                 return None
             ratios.append(abs((worst - figure) / (limit - figure)))
+        if max(ratios) > _WIDEST:
+            return None
         needed = samples * max(ratios) ** 2
         step = 10 ** max(0, math.floor(math.log10(needed)) - 1)  # two digits count
         return math.ceil(needed / step * (1 - _ROUNDING)) * step

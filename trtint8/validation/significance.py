@@ -120,7 +120,7 @@ def t95(freedom: int) -> float:
 
 
 def by_group(sums: Floats, groups: Indices | None) -> Floats:
-    """Sums over each group of samples; those of the samples where they stand alone.
+    """Sums over each group of samples, in the order in which groups appear.
 
     Args:
         sums: float64, shape (samples, sums).
@@ -128,10 +128,10 @@ def by_group(sums: Floats, groups: Indices | None) -> Floats:
     """
     if groups is None:
         return sums
-    found, numbers = np.unique(groups, return_inverse=True)
-    totals = np.zeros((len(found), sums.shape[1]))
+    _, first, numbers = np.unique(groups, return_index=True, return_inverse=True)
+    totals = np.zeros((len(first), sums.shape[1]))
     np.add.at(totals, numbers, sums)
-    return totals
+    return totals[np.argsort(first)]
 
 
 def independent_samples(values: Floats, groups: Indices | None) -> float:

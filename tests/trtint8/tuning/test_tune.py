@@ -173,6 +173,26 @@ def test_a_network_without_class_scores_needs_no_options():
     assert found.accuracy.samples == 12  # two batches of 12: by default, the data would be a single one
 
 
+def test_what_has_to_be_certain_leaves_more_in_float():
+    images = normal(np.random.default_rng(1), 112, 3, 8, 8)
+    options = {"metric": "sqnr", "round_weights": False, "progress": False, "groups": 2}
+    found = trtint8.tune(maps_of_classes(), images[:16], images[16:], minimum=20, **options)
+    judgement = found.accuracy.judgement
+    assert found.verdict == judgement.verdict == "kept"
+    low, high = found.score.interval
+    assert 20 < low < found.score.value < high
+    assert judgement.interval[0] < judgement.value < judgement.interval[1]
+    # Between the figure and its lower end, the figure alone keeps the budget.
+    options["minimum"] = round((low + found.score.value) / 2, 3)
+    plain, sure = (
+        trtint8.tune(maps_of_classes(), images[:16], images[16:], certain=certain, **options)
+        for certain in (False, True)
+    )
+    assert plain.fits and plain.candidate.keep_float == ()
+    assert sure.fits and sure.candidate.keep_float and sure.score.interval[0] >= options["minimum"]
+    assert sure.goal.certain and str(plain.goal) in str(sure.goal) != str(plain.goal)
+
+
 @pytest.mark.parametrize(
     ("budget", "value"),
     [

@@ -292,7 +292,8 @@ LOSS_OF_ONE = Measure("pixels", 0.99, unit="%", perfect=1.0)
         ({"metric": "pixels", "max_drop": 0.5}, (0.98, 1.0), "missed", None),
         # Both limits count, and the one that is further from being decided.
         ({"metric": "pixels", "max_drop": 3.0, "minimum": 98.5}, (0.98, 1.0), "uncertain", 4000),
-        ({"metric": "pixels", "max_drop": 1.1, "minimum": 98.5}, (0.98, 1.0), "uncertain", 100_000),
+        ({"metric": "pixels", "max_drop": 1.2, "minimum": 98.5}, (0.98, 1.0), "uncertain", 25_000),
+        ({"metric": "pixels", "max_drop": 1.05}, (0.98, 1.0), "uncertain", None),  # far from being decided
         ({"metric": "max_error", "max_drop": 1.0}, None, "uncertain", None),
     ],
 )
