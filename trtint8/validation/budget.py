@@ -199,7 +199,7 @@ class Goal:
         if max(ratios) > _WIDEST:
             return None
         needed = samples * max(ratios) ** 2
-        step = 10 ** max(0, math.floor(math.log10(needed)) - 1)  # two digits count
+        step = int(10 ** max(0, math.floor(math.log10(needed)) - 1))  # two digits count
         return math.ceil(needed / step * (1 - _ROUNDING)) * step
 
     def check_samples(self, samples: int, form: BatchForm) -> None:
@@ -244,8 +244,8 @@ class Goal:
                 # Most is known of a difference where FP32 is right on one half.
                 half, lost = samples / 2, 1 - share_interval(1.0, samples)[0]
                 dropped = lost if one.relative else -paired_interval(half, 0, 0, half)[0]
-                limits = ((dropped, self.max_drop), (lost, self.minimum and 100 - self.minimum))
-                enough = all(limit is None or 100 * loss <= limit for loss, limit in limits)
+                best = Score(100 * dropped, math.inf, 100 - 100 * lost)
+                enough = self._keeps(best)
         if not enough:
             have = counted(samples, "sample")
             raise CalibrationDataError(
@@ -536,20 +536,17 @@ def score_of(accuracy: Accuracy, metric: Metric, interval: Interval | None = Non
     if drop is not None and is_error(metric):
         drop = abs(drop)
     perfect = math.inf if measure.perfect is None else measure.perfect
-    value_ends = interval and _scaled(interval, factor, min(perfect, 1.0) if factor > 1 else perfect)
-    drop_ends = None
-    if value_ends and math.isfinite(perfect):
-        drop_ends = factor * perfect - value_ends[1], factor * perfect - value_ends[0]
-    elif found := [one for one in measure.comparisons if one.against == REFERENCE]:
-        low, high = found[0].interval
-        drop_ends = -factor * high, -factor * low
+    ends = drop_ends = None
+    if interval is not None:
+        most = min(perfect, 1.0) if factor > 1 else perfect
+        ends = factor * interval[0], factor * min(interval[1], most)
+        against = [one.interval for one in measure.comparisons if one.against == REFERENCE]
+        if math.isfinite(perfect):
+            drop_ends = factor * perfect - ends[1], factor * perfect - ends[0]
+        elif against and against[0][0] < against[0][1]:  # no difference at all tells nothing of others
+            drop_ends = -factor * against[0][1], -factor * against[0][0]
     worst = FIGURES["sqnr"].worst(accuracy.outputs)
-    return Score(drop, worst, _value(measure), is_share(measure), value_ends, drop_ends)
-
-
-def _scaled(ends: Interval, factor: float, most: float) -> Interval:
-    """The ends of an interval in the unit of the metric, of which no value is larger than the most."""
-    return factor * ends[0], factor * min(ends[1], most)
+    return Score(drop, worst, _value(measure), is_share(measure), ends, drop_ends)
 
 
 def is_error(metric: Metric) -> bool:

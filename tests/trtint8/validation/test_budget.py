@@ -316,8 +316,12 @@ def test_the_interval_of_a_drop_is_that_of_the_comparison():
     score = score_of(compared(1000, measure), "top1", (0.87, 0.91))
     assert score.interval == (87.0, 91.0) and score.drop_interval == (-1.0, 3.0)
     assert (score.at_worst.value, score.at_worst.drop) == (87.0, 3.0)
-    assert goal(SCORES, INDICES, max_drop=3).judge(compared(1000, measure)).verdict == "kept"
-    assert goal(SCORES, INDICES, max_drop=2).judge(compared(1000, measure)).verdict == "uncertain"
+    for most, verdict in ((3, "kept"), (2, "uncertain"), (0.5, "missed")):
+        judged = goal(SCORES, INDICES, max_drop=most).judge(compared(1000, measure), (0.87, 0.91))
+        assert judged.verdict == verdict
+    same = dataclasses.replace(comparison, interval=(0.0, 0.0))  # by a bootstrap, where nothing differs
+    measure = dataclasses.replace(measure, comparisons=(same,))
+    assert score_of(compared(1000, measure), "top1", (0.87, 0.91)).drop_interval is None
 
 
 @pytest.mark.parametrize(
