@@ -353,6 +353,8 @@ def _named(name_of: NameOf, order: Indices, sample: int) -> str:
 class _Begun(_Started, Around):
     """A source of which passes begin otherwise, such as one that goes on with a pass."""
 
+    taken = Source.taken  # a pass has the samples that it has
+
 
 class _Whole(Around):
     """Takes each batch as one sample, whatever lies along axis 0 of its arrays."""
