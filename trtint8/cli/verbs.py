@@ -538,6 +538,9 @@ def spellings_of(parser: argparse.ArgumentParser) -> dict[str, str]:
     for (name, option), text in _AS_OPTIONS.items():
         if option in spelled:
             spelled[name] = text or spelled[option]
+    for action in parser._actions:
+        if isinstance(action, argparse.BooleanOptionalAction):
+            spelled[f"{action.dest}=False"] = action.option_strings[-1]
     return {name: str(option) for name, option in spelled.items() if option}
 
 
