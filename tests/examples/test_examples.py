@@ -2,9 +2,13 @@
 
 import re
 import runpy
+from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import trtint8
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -39,7 +43,7 @@ TOP1 = r"FP32 ([\d.]+)%, INT8 ([\d.]+)%"
 
 def test_every_example_has_a_page_and_a_place_in_the_list():
     folders = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir())
-    assert [name[:2] for name in folders] == [f"{number:02}" for number in range(1, 9)]
+    assert [name[:2] for name in folders] == [f"{number:02}" for number in range(1, 10)]
     listed = (EXAMPLES / "README.md").read_text()
     for name in folders:
         (script,) = (EXAMPLES / name).glob("*.py")
@@ -123,3 +127,22 @@ def test_ray(cluster, run):
     assert "same ranges: True" in out
     fp32, int8 = numbers(TOP1, out)
     assert fp32 == pytest.approx(99.5, abs=0.01) and int8 > 99
+
+
+def test_text_reader(run):
+    pytest.importorskip("PIL", reason="Pillow is not installed (pip install 'trtint8[images]')")
+    if find_spec("rapidocr_onnxruntime") is None:
+        with pytest.raises(SystemExit, match="pip install rapidocr-onnxruntime"):
+            run("09_text_reader/text_reader.py")
+        assert not Path("example_output").exists()
+    else:
+        run("09_text_reader/text_reader.py")
+        assert trtint8.model_inputs("example_output/reader.onnx")[0].shape[1:] == (3, 48, 320)
+
+
+def test_lines_of_text_are_dark_on_light():
+    pytest.importorskip("PIL", reason="Pillow is not installed (pip install 'trtint8[images]')")
+    line = runpy.run_path(str(EXAMPLES / "09_text_reader/text_reader.py"))["line"]
+    picture = line(["word"] * 40, np.random.default_rng(0))
+    assert picture.shape == (3, 48, 320) and picture.dtype == np.float32
+    assert -1 <= picture.min() < -0.2 and np.median(picture) > 0.3 and picture.max() <= 1
