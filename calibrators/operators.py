@@ -167,7 +167,8 @@ class Operator:
         decides: Indices of the inputs by whose values it decides.
         compares: Whether it compares two tensors element by element.
         coordinates: Indices of the inputs that hold coordinates, or from which it makes some.
-        periodic: Whether it is a function of angles, which may be far beyond one turn.
+        steep: Whether a small change of its input may change its result at will: a function of angles, which
+            may be far beyond one turn, or a logarithm of what may be near zero.
         loses_in_fp16: What it does that FP16 may not hold, in words after "it". Squares, sums and
             exponentials of ordinary values leave FP16's range, above or below. Roots, quotients and
             logarithms of values that were rounded to zero are infinite or undefined.
@@ -209,7 +210,7 @@ class Operator:
     decides: tuple[int, ...] = ()
     compares: bool = False
     coordinates: tuple[int, ...] = ()
-    periodic: bool = False
+    steep: bool = False
     loses_in_fp16: str = ""
     few_large: bool = False
     hides: int | None = None
@@ -436,7 +437,7 @@ _ONNX: Mapping[str, Operator] = {
     "Div": _elementwise(loses_in_fp16="divides", weights=()),
     "Erf": _elementwise(ends=(-1.0, 1.0)),
     "Exp": _elementwise(ends=_POSITIVE, loses_in_fp16="exponentiates"),
-    "Log": _elementwise(loses_in_fp16="takes a logarithm"),
+    "Log": _elementwise(loses_in_fp16="takes a logarithm", steep=True),
     "Mod": _elementwise(decides=(0, 1)),
     "Mul": _elementwise(weights=(), narrows=True),
     "Neg": _elementwise(homogeneous=True, bound=_AS_LARGE),
@@ -452,12 +453,12 @@ _ONNX: Mapping[str, Operator] = {
     "Asin": _elementwise(ends=(-math.pi / 2, math.pi / 2)),
     "Asinh": _elementwise(bound=_AS_LARGE, loses_in_fp16="takes a logarithm"),
     "Atan": _elementwise(ends=(-math.pi / 2, math.pi / 2)),
-    "Atanh": _elementwise(loses_in_fp16="takes a logarithm"),
-    "Cos": _elementwise(ends=(-1.0, 1.0), periodic=True),
+    "Atanh": _elementwise(loses_in_fp16="takes a logarithm", steep=True),
+    "Cos": _elementwise(ends=(-1.0, 1.0), steep=True),
     "Cosh": _elementwise(ends=(1.0, _INFINITY), loses_in_fp16="exponentiates"),
-    "Sin": _elementwise(ends=(-1.0, 1.0), periodic=True),
+    "Sin": _elementwise(ends=(-1.0, 1.0), steep=True),
     "Sinh": _elementwise(loses_in_fp16="exponentiates"),
-    "Tan": _elementwise(periodic=True),
+    "Tan": _elementwise(steep=True),
     # --- Activation functions ---
     "Celu": _elementwise(bound=Bound(1.0, 1.0, alpha=True)),
     "Elu": _elementwise(bound=Bound(1.0, 1.0, alpha=True)),
@@ -477,7 +478,7 @@ _ONNX: Mapping[str, Operator] = {
     # --- Reductions ---
     "ReduceL1": _along_axes(homogeneous=True, ends=_POSITIVE, loses_in_fp16="sums"),
     "ReduceL2": _along_axes(homogeneous=True, ends=_POSITIVE, loses_in_fp16="sums squares"),
-    "ReduceLogSum": _along_axes(loses_in_fp16="sums"),
+    "ReduceLogSum": _along_axes(loses_in_fp16="sums", steep=True),
     "ReduceLogSumExp": _along_axes(loses_in_fp16="sums exponentials"),
     "ReduceProd": _along_axes(loses_in_fp16="multiplies"),
     "ReduceSum": _along_axes(homogeneous=True, loses_in_fp16="sums"),

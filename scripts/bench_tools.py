@@ -4,10 +4,11 @@ python scripts/bench_tools.py --peers FOLDER                        # Model Opti
 TRTINT8_CIFAR10=FOLDER python scripts/bench_tools.py --peers FOLDER # and trained networks, with their top-1
 
 Every tool gets the same file and the same calibration samples, and writes a model with Q/DQ pairs by its
-defaults. It does so in a process of its own, and tools take turns. Seconds are processor time (user and
-system), which other programs disturb less; the wall clock stands behind. MiB is the peak of the process. Both
-contain the import of the tool. Each model is judged by `trtint8.validate` on samples that it was not
-calibrated with, and built with TensorRT for RTX, which says how many weighted layers run in INT8.
+defaults, but for what TensorRT needs. It does so in a process of its own, and tools take turns. Seconds are
+processor time (user and system), which other programs disturb less: the median, the least and the most. The
+wall clock stands behind. MiB is the peak of the process. All contain the import of the tool. Each model is
+judged by `trtint8.validate` on samples that it was not calibrated with, and built with TensorRT for RTX,
+which says how many weighted layers run in INT8.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def bench(case: Case, held_out: Path | None, tools: Sequence[str], repeat: int, 
             else:
                 costs[tool].append(cost)
     print(f"\n{case.name}, {images} calibration samples, medians of {repeat}")
-    print(f"{'':18}{'processor s':>12}{'s':>8}{'MiB':>8}  {'layers in INT8':18}accuracy")
+    print(f"{'':18}{'processor s':>22}{'s':>8}{'MiB':>8}  {'layers in INT8':18}accuracy")
     for tool in tools:
         if not costs[tool]:
             continue
@@ -109,8 +110,10 @@ def bench(case: Case, held_out: Path | None, tools: Sequence[str], repeat: int, 
             statistics.median(getattr(cost, field) for cost in costs[tool])
             for field in ("processor", "seconds", "peak")
         )
+        each = [cost.processor for cost in costs[tool]]
+        spent = f"{processor:.1f} ({min(each):.1f} to {max(each):.1f})"
         accuracy, built = judged(case, outputs[tool], held_out), coverage(outputs[tool])
-        print(f"{tool:18}{processor:12.1f}{seconds:8.1f}{peak:8.0f}  {built:18}{accuracy}", flush=True)
+        print(f"{tool:18}{spent:>22}{seconds:8.1f}{peak:8.0f}  {built:18}{accuracy}", flush=True)
 
 
 def main() -> None:

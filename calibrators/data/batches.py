@@ -49,6 +49,7 @@ class Source:
         count: How many samples there are; None where that is not known before the end of a pass.
         labels: One label per sample in their order: class indices, int64 of shape (samples,), or arrays along
             axis 0; None where there are none, or where they are read with the samples.
+        groups: The number of each sample's group, shape (samples,); None where each sample stands alone.
         class_names: Names of the classes by index, if folders give them.
         name_of: Gives what a sample is called in messages, by its number.
         is_single: Whether samples cannot share a batch: each is a feed dict of its own.
@@ -60,6 +61,7 @@ class Source:
 
     count: int | None = None
     labels: Array | None = field(default=None, repr=False)
+    groups: Indices | None = field(default=None, repr=False)
     class_names: tuple[str, ...] | None = None
     name_of: NameOf = field(default=numbered, repr=False)
     is_single: bool = False
@@ -68,8 +70,8 @@ class Source:
     is_computed: bool = False
 
     def __getstate__(self) -> dict[str, Any]:
-        # Labels and names of samples travel with these.
-        return {**self.__dict__, "labels": None, "name_of": numbered}
+        # Labels and names of samples travel with these; groups are for who puts results together.
+        return {**self.__dict__, "labels": None, "groups": None, "name_of": numbered}
 
     def batches(self, size: int | None) -> Iterator[Any]:
         """Begins a pass over the samples in batches that are not read yet.
@@ -94,6 +96,21 @@ class Source:
     def first(self) -> FeedDict:
         """The first sample; an empty dict where it cannot be read without beginning a pass."""
         return {}
+
+    def taken(self, order: Indices, **changed: Any) -> Source:
+        """Takes some of the samples.
+
+        Args:
+            order: Those that are taken, in their order, shape (samples,).
+            changed: What is known otherwise of the samples that are taken.
+        """
+        raise NotImplementedError
+
+    def of_some(self, order: Indices) -> dict[str, Any]:
+        """What is known of some of the samples, in their order: those with these numbers."""
+        arrays = {name: known for name in ("labels", "groups") if (known := getattr(self, name)) is not None}
+        taken = {name: known[order] for name, known in arrays.items()}
+        return {"count": len(order), "name_of": partial(_named, self.name_of, order), **taken}
 
     def boxes(
         self,
@@ -157,17 +174,10 @@ class IndexedSource(Source):
         return False
 
     def taken(self, order: Indices, **changed: Any) -> Source:
-        """Takes some of the samples.
-
-        Args:
-            order: Those that are taken, in their order, shape (samples,).
-            changed: What is known otherwise of the samples that are taken.
-        """
-        labels = None if self.labels is None else self.labels[order]
-        changed = {"count": len(order), "labels": labels, **changed}
+        """Takes some of the samples."""
         if len(order) == self.count and np.array_equal(order, np.arange(len(order))):
             return replace(self, **changed)
-        return _Taken.of(self, order, name_of=partial(_named, self.name_of, order), **changed)
+        return _Taken.of(self, order, **{**self.of_some(order), **changed})
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,6 +310,10 @@ class Around(Source):
         """What the model is fed, and the labels where they are stored with the samples."""
         return self.source.read(batch)
 
+    def taken(self, order: Indices, **changed: Any) -> Source:
+        """Takes some of the samples."""
+        return replace(self, source=self.source.taken(order), **{**self.of_some(order), **changed})
+
 
 @dataclass(frozen=True, eq=False)
 class _Taken(Around):
@@ -325,6 +339,10 @@ class _Taken(Around):
         """The first sample that is taken."""
         return self.source.read(self.source.batch(self.order[:1]))[0]
 
+    def taken(self, order: Indices, **changed: Any) -> Source:
+        """Takes some of these samples."""
+        return replace(self, order=self.order[order], **{**self.of_some(order), **changed})
+
 
 def _named(name_of: NameOf, order: Indices, sample: int) -> str:
     """What a sample is called, wherever it is in the order of iteration."""
@@ -334,6 +352,8 @@ def _named(name_of: NameOf, order: Indices, sample: int) -> str:
 @dataclass(frozen=True, eq=False)
 class _Begun(_Started, Around):
     """A source of which passes begin otherwise, such as one that goes on with a pass."""
+
+    taken = Source.taken  # a pass has the samples that it has
 
 
 class _Whole(Around):
@@ -488,6 +508,11 @@ class Batches:
         return self.source.labels
 
     @property
+    def groups(self) -> Indices | None:
+        """The number of each sample's group in the order of iteration: see :class:`Source`."""
+        return self.source.groups
+
+    @property
     def class_names(self) -> tuple[str, ...] | None:
         """Names of the classes by index, if folders give them."""
         return self.source.class_names
@@ -600,7 +625,7 @@ class Batches:
 
     def whole(self) -> Batches:
         """Returns the same data with each batch as one sample, whatever lies along axis 0 of its arrays."""
-        known = {"count": self.num_batches, "labels": None, "name_of": numbered}
+        known = {"count": self.num_batches, "labels": None, "groups": None, "name_of": numbered}
         return Batches(_Whole.of(self.passing(self.start).source, **known), 1)
 
     def read_ahead(self, nbytes: int) -> tuple[list[LabelledFeed], Batches]:

@@ -132,6 +132,11 @@ class Tensor(Protocol):
 LabelSource: TypeAlias = Sequence[int] | Array | FilePath
 
 
+#: Which samples belong together: one label per sample, such as the name of its recording, as an array or a
+#: .npy or .npz file; or how many samples in a row do.
+GroupSource: TypeAlias = int | Sequence[Any] | Array | FilePath
+
+
 @dataclass(frozen=True)
 class BatchBudget:
     """How large batches may be that are run on the CPU: see :meth:`DataOptions.on_cpu`.
@@ -225,6 +230,8 @@ class DataOptions:
             large they may be; None leaves it to who takes the batches.
         split: The images of a dataset file that are read: ``train``, ``val`` or ``test``.
         skip_bad: Leave out the samples of files in a folder that cannot be read, and warn of them.
+        groups: The group of each sample in the order of the data, or how many samples in a row make a group;
+            None where each sample stands alone.
         recorded: Applied to raw uint8 images where ``preprocessing`` is None: what they went through while
             the model was calibrated. Other data is fed as it is.
 
@@ -242,6 +249,7 @@ class DataOptions:
     default_batch_size: int | BatchBudget | None = DEFAULT_BATCH_SIZE
     split: str = "val"
     skip_bad: bool = False
+    groups: GroupSource | None = None
     recorded: Preprocessing | None = None
 
     def __post_init__(self) -> None:

@@ -28,7 +28,14 @@ from calibrators.data.inputs import (
     fixed_batches,
 )
 from calibrators.data.sequences import RecordedSteps, StateSequences, Steps
-from calibrators.data.sources.arrays import ArrayFile, Arrays, ArraysAlongAxes, load_labels, sorted_classes
+from calibrators.data.sources.arrays import (
+    ArrayFile,
+    Arrays,
+    ArraysAlongAxes,
+    load_groups,
+    load_labels,
+    sorted_classes,
+)
 from calibrators.data.sources.datasets import Blocks, Indexed, Rows
 from calibrators.data.sources.folders import DatasetFile, Folder
 from calibrators.data.sources.random_samples import RANDOM, RandomSamples
@@ -188,7 +195,14 @@ def open_data(data: DataSource, inputs: Sequence[InputSpec], options: DataOption
         known: dict[str, Any] = {}
         if options.labels is not None:
             known = {"labels": _own_labels(source, options, order), "class_names": None}
+        if options.groups is not None:
+            known["groups"] = load_groups(options.groups, source.count)[order]
         source = source.taken(order, **known)
+    elif options.groups is not None:
+        raise CalibrationDataError(
+            f"{Argument('groups')} says which samples belong together, and those of an iterable are not "
+            "counted before they are read; give arrays, a file, a folder, or a dataset with indices"
+        )
     if size is None and not source.passes_on:
         default = options.default_batch_size
         size = default.size(source.first()) if isinstance(default, BatchBudget) else default
@@ -239,7 +253,7 @@ def _own_labels(source: IndexedSource, options: DataOptions, order: Indices) -> 
 
 
 def _check_untouched(options: DataOptions) -> None:
-    names = ("batch_size", "limit", "shuffle", "preprocessing", "labels", "skip_bad")
+    names = ("batch_size", "limit", "shuffle", "preprocessing", "labels", "skip_bad", "groups")
     values = {**vars(options), "shuffle": bool(options.shuffle), "skip_bad": bool(options.skip_bad)}
     if given := [f"{Argument(name)}" for name in names if values[name] is not getattr(DataOptions, name)]:
         raise CalibrationDataError(

@@ -260,6 +260,9 @@ def point_chart(
     *,
     width: int = 340,
     ringed: tuple[float, float] | None = None,
+    name: str = "",
+    interval: tuple[float, float] | None = None,
+    limit: float | None = None,
     labels: Labels = None,
 ) -> Figure:
     """A chart of points over a share, such as accuracy over the share of the arithmetic in float.
@@ -272,12 +275,19 @@ def point_chart(
         y_unit: The unit of the values, or empty.
         width: Width of the chart, in SVG units.
         ringed: The share and the value of a point that a ring marks, or None.
+        name: What is written of that point, in its colour.
+        interval: The ends of the value of that point, which a line connects, or None.
+        limit: The value that a dashed line marks as the budget, or None.
         labels: What the axes show.
     """
     left, bottom, right, top = 52.0, 22.0, 14.0, 10.0
     figure, axes = _axes(width, 200, left=left, bottom=bottom, right=right, top=top, labels=labels)
     shown = [(100 * x, y, marked) for x, y, marked in points if math.isfinite(y)]
-    axes.set(xlim=_around([x for x, _, _ in shown]), ylim=_around([y for _, y, _ in shown]))
+    ends = [end for end in (*(interval or ()), limit) if end is not None and math.isfinite(end)]
+    axes.set(xlim=_around([x for x, _, _ in shown]), ylim=_around([*(y for _, y, _ in shown), *ends]))
+    if limit is not None and math.isfinite(limit):
+        axes.axhline(limit, color=_MUTED, lw=1.0, ls=(0, (4.0, 3.0)))
+        axes.text(*(axes.get_xlim()[1], limit), "budget", color=_MUTED, fontsize=9, ha="right", va="bottom")
     # Ellipses of the axes' units that are circles in the picture: Matplotlib's own markers refer to
     # definitions, which a page does not keep.
     unit_x = (axes.get_xlim()[1] - axes.get_xlim()[0]) / (width - left - right)
@@ -290,6 +300,10 @@ def point_chart(
         place = (100 * ringed[0], ringed[1])
         ring = Ellipse(place, _RING * unit_x, _RING * unit_y, fill=False, edgecolor=_LOUD, lw=1.8)
         axes.add_patch(ring).set_clip_on(False)
+        if interval is not None and all(map(math.isfinite, interval)):
+            axes.plot([place[0]] * 2, interval, color=_LOUD, lw=1.2)
+        shortened = textwrap.shorten(name, width // 6, placeholder="…")
+        axes.text(0.0, 1.0, shortened, color=_LOUD, fontsize=9, va="top", transform=axes.transAxes)
     axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(lambda value, _: _with_unit(value, "%"))
     axes.yaxis.set_major_locator(MaxNLocator(5))

@@ -153,7 +153,11 @@ def plot_levels(levels: Sequence[tuple[str, float]], title: str) -> Picture:
 
 
 def plot_points(
-    points: Sequence[tuple[float, float, bool]], unit: str, title: str, labels: tuple[str, str]
+    points: Sequence[tuple[float, float, bool]],
+    unit: str,
+    title: str,
+    labels: tuple[str, str],
+    **marked: Any,
 ) -> Picture:
     """Points over a share.
 
@@ -162,11 +166,12 @@ def plot_points(
         unit: The unit of the values, or empty.
         title: What it shows.
         labels: What the share and the value are.
+        marked: What else :func:`calibrators.display.charts.point_chart` marks.
 
     Raises:
         UnsupportedError: Matplotlib is not installed.
     """
-    return _drawn(title, lambda charts: charts.point_chart(points, unit, labels=(*labels, title)))
+    return _drawn(title, lambda charts: charts.point_chart(points, unit, labels=(*labels, title), **marked))
 
 
 def _drawn(title: str, chart_of: Callable[[ModuleType], Any]) -> Picture:

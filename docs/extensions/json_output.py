@@ -36,7 +36,7 @@ from trtint8.tuning.candidates import Trial
 from trtint8.tuning.remedies.held_out import Compensation
 from trtint8.tuning.stopwatch import SpeedPlan
 from trtint8.tuning.tune import Written
-from trtint8.validation.accuracy import Accuracy, Measure
+from trtint8.validation.accuracy import Accuracy, Measure, Verdict
 
 #: The line of a page that the tables take the place of.
 PLACE = "<!-- the JSON of the verbs -->"
@@ -259,6 +259,7 @@ class TunedModel(Printed):
         metric: The metric's name.
         unit: The unit of the metric: ``%``, ``dB``, or empty for its own.
         fits: Whether it does, on the samples that it was tuned on.
+        verdict: What the samples that judge say of it; ``missed`` where it does not fit.
         complete: Whether everything was tried; false where the time was over.
         accuracy: The comparison with FP32 on samples that the search did not use.
         trials: What was tried, in order.
@@ -275,6 +276,7 @@ class TunedModel(Printed):
     metric: str
     unit: str
     fits: bool
+    verdict: Verdict
     complete: bool
     accuracy: Accuracy
     trials: tuple[Trial, ...]

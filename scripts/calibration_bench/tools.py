@@ -21,6 +21,7 @@ Work = Callable[[], None]
 #: Name of each other tool to the packages that it is installed from.
 PEERS = {
     "modelopt": ["nvidia-modelopt[onnx]"],
+    "onnxconverter": ["onnxconverter-common", "onnxruntime"],
     "ppq": ["ppq", "torch", "onnx<1.15", "protobuf<3.21", "numpy<2", "setuptools<80"],
 }
 

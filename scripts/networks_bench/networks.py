@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import sysconfig
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -192,6 +192,28 @@ _TRAINED = {
 }
 
 
+def _with_factors(name: str, factors: Mapping[str, float]) -> Architecture:
+    """An architecture with weights multiplied by factors, each given by a regular expression of names."""
+    architecture = ARCHITECTURES[name]
+
+    def make() -> torch.nn.Module:
+        module = architecture.make()
+        for path, parameter in module.named_parameters():
+            for names, factor in factors.items():
+                if re.fullmatch(names, path):
+                    parameter.data *= factor
+        return module
+
+    return replace(architecture, make=make)
+
+
+#: Networks with values beyond FP16 between normalizations, which take the factors out again.
+_LARGE = {
+    "resnet18, large values": _with_factors("resnet18", {r"bn1\.weight": 2e4}),
+    "t5 encoder, large values": _with_factors("t5 encoder, 2 layers", {r".*(shared|\.o|\.wo)\.weight": 2e4}),
+}
+
+
 def export_all(folder: Path, only: Sequence[str] | None) -> None:
     """Writes the networks that are not there, with their samples; says which cannot be written.
 
@@ -199,7 +221,7 @@ def export_all(folder: Path, only: Sequence[str] | None) -> None:
         folder: Gets a folder per network.
         only: Names of the folders; all where None.
     """
-    for name, network in {**ARCHITECTURES, **_TRAINED}.items():
+    for name, network in {**ARCHITECTURES, **_LARGE, **_TRAINED}.items():
         target = folder / re.sub(r"[^a-z0-9_]+", "-", name)
         if target.exists() or (only and target.name not in only):
             continue

@@ -43,6 +43,11 @@ class Job:
         """The samples in batches."""
         yield from feeds_of(self.model, self.samples, self.batch)
 
+    def joined(self) -> Feed:
+        """All samples as one array per input."""
+        feeds = list(self.feeds())
+        return {name: np.concatenate([feed[name] for feed in feeds]) for name in feeds[0]}
+
 
 def feeds_of(model: str, samples: str, batch: int = 1) -> Iterator[Feed]:
     """Reads samples in batches.
@@ -63,14 +68,14 @@ def feeds_of(model: str, samples: str, batch: int = 1) -> Iterator[Feed]:
         yield {name: a[first] if name in whole else a[first : first + batch] for name, a in arrays.items()}
 
 
-def with_trtint8(job: Job) -> None:
-    """Quantizes by trtint8."""
+def with_trtint8(job: Job, **options: Any) -> None:
+    """Quantizes by trtint8, with these options of its own."""
     import onnx
 
     import trtint8
 
     table = trtint8.calibrate(job.model, job.feeds, progress=False)
-    onnx.save(trtint8.quantize(job.model, table), job.output)
+    onnx.save(trtint8.quantize(job.model, table, **options), job.output)
 
 
 def with_onnx_runtime(job: Job, **options: Any) -> None:
@@ -91,22 +96,45 @@ def with_model_optimizer(job: Job, **options: Any) -> None:
     """Quantizes by Model Optimizer, with these options of its own."""
     from modelopt.onnx.quantization import quantize
 
-    feeds = list(job.feeds())
     quantize(
         job.model,
         quantize_mode="int8",
-        calibration_data={name: np.concatenate([feed[name] for feed in feeds]) for name in feeds[0]},
+        calibration_data=job.joined(),
         calibration_eps=["cpu"],
         output_path=job.output,
         **options,
     )
 
 
+def with_onnxconverter(job: Job) -> None:
+    """Converts to FP16 by onnxconverter-common."""
+    import onnx
+    from onnxconverter_common.float16 import convert_float_to_float16
+
+    onnx.save(convert_float_to_float16(onnx.load(job.model)), job.output)
+
+
+def with_autocast(job: Job, *, with_samples: bool = False) -> None:
+    """Converts to FP16 by Model Optimizer's AutoCast, which takes random inputs unless it gets samples."""
+    import onnx
+    from modelopt.onnx.autocast import convert_to_mixed_precision
+
+    samples = f"{job.output}.npz" if with_samples else None
+    if samples:
+        np.savez(samples, **job.joined())
+    onnx.save(convert_to_mixed_precision(job.model, calibration_data=samples), job.output)
+
+
 #: Name of each tool to what quantizes with it.
 Tools = Mapping[str, Callable[[Job], None]]
 
 #: Name of each tool to its environment in the folder of peers, unless it runs in this one.
-ENVIRONMENTS = {"Model Optimizer": "modelopt"}
+ENVIRONMENTS = {
+    "Model Optimizer": "modelopt",
+    "AutoCast": "modelopt",
+    "AutoCast, samples": "modelopt",
+    "onnxconverter": "onnxconverter",
+}
 
 
 @dataclass(frozen=True)

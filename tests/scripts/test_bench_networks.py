@@ -5,7 +5,9 @@ import json
 import bench_networks
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
+from networks_bench.float16 import half_layers, round_every_tensor
 from networks_bench.tools import feeds_of
 from onnx import TensorProto, helper
 
@@ -69,12 +71,43 @@ def test_layers_in_int8_have_two_dequantized_operands(network):
     assert bench_networks.int8_layers(str(path)) == (0, 2)
 
 
+def test_what_is_held_in_fp16_is_rounded_and_overflows(tmp_path):
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["p"], name="product"),
+            helper.make_node("Mul", ["p", "large"], ["q"], name="enlarge"),
+            helper.make_node("Div", ["q", "large"], ["y"], name="back"),
+        ],
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT16, ["N", 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT16, None)],
+        [
+            onnx.numpy_helper.from_array(np.float16(10) * np.eye(8, dtype=np.float16), "w"),
+            onnx.numpy_helper.from_array(np.float16(3000), "large"),
+        ],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "half.onnx")
+    round_every_tensor(str(tmp_path / "half.onnx"), str(tmp_path / "rounded.onnx"))
+    x = np.array([[1.001, 2.183, 2.185, -9, 6e-8, 0.1, 0, 1]], np.float16)
+    found = ort.InferenceSession(tmp_path / "rounded.onnx").run(None, {"x": x})[0]
+    with np.errstate(over="ignore"):
+        expected = x * np.float16(10) * np.float16(3000) / np.float16(3000)
+    assert np.isinf(expected).sum() == 3
+    np.testing.assert_array_equal(found, expected)
+    assert half_layers(str(tmp_path / "half.onnx"), ["MatMul", "Conv"]) == 1
+    assert half_layers(str(tmp_path / "rounded.onnx"), ["MatMul"]) == 0
+
+
 @pytest.mark.slow
 def test_a_network_is_measured_and_a_failure_is_a_result(network):
     measured = bench_networks.measure(network, "trtint8", None)
     assert (measured["int8"], measured["layers"]) == (2, 2)
     assert 25 < measured["sqnr_db"] < 60
     assert measured["processor"] > 0
+    half = bench_networks.measure(network, "trtint8 FP16", None)
+    assert (half["int8"], half["fp16"], half["layers"]) == (0, 2, 2)
+    assert 55 < half["sqnr_db"] < 80
     assert measured["peak"] > 20
     (network / "model.onnx").write_bytes(b"no model")
     assert bench_networks.measure(network, "trtint8", None).keys() == {"failed"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 from calibrators.checks import FilePath, check_choice, keeping_warnings
 from calibrators.data.batches import warning_of_inputs
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import DataOptions, LabelSource
+from calibrators.data.inputs import DataOptions, GroupSource, LabelSource
 from calibrators.data.opening import DataSource, open_data
 from calibrators.errors import (
     Argument,
@@ -138,6 +138,8 @@ def tune(
     minimum: float | None = None,
     metric: Metric | None = None,
     labels: LabelSource | None = None,
+    groups: GroupSource | None = None,
+    certain: bool = False,
     judge: DataSource | None = None,
     method: Method = "auto",
     spend: float | None = None,
@@ -190,6 +192,10 @@ def tune(
             figures of every output the worst output, or the worst quantity in an output, counts.
         labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``; for
             a folder of images also that of COCO's instances, a ``.json``.
+        groups: As for :func:`validate`. The samples that find, decide and judge are then of different groups.
+            With ``judge``, it is a number, which holds for both.
+        certain: Whether the 95 % interval of the metric has to lie within the budget, and not just its value,
+            on the samples that decide and on those that judge. This costs more layers in float.
         judge: Other samples to judge the result, with their own labels. By default every other batch of the
             shuffled ``data``.
         method: How ranges are chosen at first, if ``calibration`` is samples.
@@ -277,7 +283,13 @@ def tune(
     backend = None if arithmetic is None else arithmetic_named(arithmetic)
     loaded = load_float_model(open_module(model, example_inputs))
     data_options = DataOptions(
-        batch_size, limit, seed=seed, preprocessing=preprocessing, labels=labels, skip_bad=skip_bad
+        batch_size,
+        limit,
+        seed=seed,
+        preprocessing=preprocessing,
+        labels=labels,
+        skip_bad=skip_bad,
+        groups=groups,
     )
     table = table_among(calibration)
     with keeping_warnings(table.warnings if table else ()) as said:
@@ -289,7 +301,7 @@ def tune(
             with_recorded_states(calibration, loaded),
             with_recorded_states(data, loaded),
             with_recorded_states(judge, loaded),
-            Budget(max_drop, metric, minimum),
+            Budget(max_drop, metric, minimum, certain),
             options=CalibrationOptions(
                 method, "all" if backend else tensors_needed(half), SPEND if spend is None else spend
             ),

@@ -18,13 +18,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeVar
 
-from calibrators.checks import kept_warnings
+from calibrators.checks import kept_warnings, warn_user
 from calibrators.errors import CalibrationDataError, OutputError, UnsupportedError, counted, enumerated
 from calibrators.interruption import NOTHING
 from calibrators.progress import literal_console
 
 if TYPE_CHECKING:
     from calibrators.tables.table import CalibrationTable
+    from trtint8.validation.accuracy import Judgement
 
 
 #: How wide a table in a pipe or a file is, which have no width of their own, unless its figures are wider.
@@ -88,6 +89,16 @@ def say(message: str, *, whole: bool = False) -> None:
         line = line[: _LONGEST_MESSAGE - 1] + "…"
     with contextlib.suppress(OutputError):  # a full or closed standard error stops no work
         _write(sys.stderr, line + "\n")
+
+
+def warn_where_uncertain(judgement: Judgement | None) -> None:
+    """Warns where samples keep a budget, and do not show that others do.
+
+    Args:
+        judgement: What the samples say; None where there is no budget.
+    """
+    if judgement is not None and judgement.verdict == "uncertain":
+        warn_user(judgement.notes[0])
 
 
 def print_line(text: str) -> None:

@@ -9,7 +9,15 @@ from calibrators.errors import counted
 from calibrators.files import check_writable
 from calibrators.host.checkpoint import check_place, remove_checkpoint
 from trtint8.api.accuracy import tune
-from trtint8.cli.output import print_facts, print_json, print_line, print_table, say, saying_what_is_kept
+from trtint8.cli.output import (
+    print_facts,
+    print_json,
+    print_line,
+    print_table,
+    say,
+    saying_what_is_kept,
+    warn_where_uncertain,
+)
 from trtint8.cli.verbs import (
     Once,
     Way,
@@ -114,6 +122,7 @@ def _tune(options: argparse.Namespace) -> Tuned:
     if not (tuned.keeps_goal or options.keep_best):
         output = _missed(output)
         say(f"the model that misses the budget is '{output}'; with --keep-best it is '{options.output}'")
+    warn_where_uncertain(tuned.accuracy.judgement)
     written = save_tuned(tuned, options.model, output)
     if tuned.complete:
         remove_checkpoint(checkpoint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from calibrators.errors import counted
-from trtint8.cli.output import print_json, print_line, print_table
+from trtint8.cli.output import print_json, print_line, print_table, warn_where_uncertain
 from trtint8.cli.verbs import Way, add_arguments, values_of
 from trtint8.validation.accuracy import REFERENCE, Accuracy, accuracy_rows, verdicts
 from trtint8.validation.metrics import NAMES, USUAL_NAMES
@@ -52,8 +52,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         max_drop=Way(help="how much the metric may lose, in points or in its own unit, like 0.3"),
         minimum=Way(
             help="the least value of the metric, in per cent or in its own unit, like 30 for 30 dB of sqnr. "
-            "With --max-drop or --min the status is 1 if the samples miss it. The first --metric counts, or "
-            "the one that 'trtint8 tune' takes by default",
+            "With --max-drop or --min the status is 1 if the samples miss it; a warning says if others may. "
+            "The first --metric counts, or the one that 'trtint8 tune' takes by default",
         ),
     )
 
@@ -65,6 +65,7 @@ def run(options: argparse.Namespace) -> int:
         The exit status: 1 where the samples miss what ``--max-drop`` and ``--min`` ask for.
     """
     accuracy = validate(**values_of(validate, options))
+    warn_where_uncertain(accuracy.judgement)
     _print(accuracy, as_json=options.json)
     return int(accuracy.judgement is not None and not accuracy.judgement.fits)
 

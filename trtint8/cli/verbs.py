@@ -219,6 +219,10 @@ def _data(text: str, _name: str, options: argparse.Namespace) -> Any:
     return data_from(text, options)
 
 
+def _groups(text: str, _name: str, _options: argparse.Namespace) -> int | str:
+    return int(text) if text.isdecimal() else text
+
+
 def _metric(text: str, _name: str, _options: argparse.Namespace) -> Any:
     from trtint8.cli.own_code import metric_from
 
@@ -263,6 +267,7 @@ _BY_TYPE = {
     "TableSource": Way(file=True),
     "DynamicRanges": _FILE,
     "LabelSource": _FILE,
+    "GroupSource": Way(metavar="N or FILE", read=_groups, file=True),
     "DataSource": Way(
         metavar="DATA",
         read=_data,

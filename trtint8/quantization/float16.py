@@ -293,8 +293,8 @@ _MARGIN = 2.0
 #: FP16 does not hold (``operator``); a value is too large (``overflow``), too small (``underflow``), or of an
 #: unknown size (``unseen``); a scale or a constant does not fit; its floats come from another type, such as
 #: positions (``integers``); something is decided by it (``decision``); TensorRT hides what lies beyond a
-#: length (``lengths``); masks are added in FP32 before it (``masks``); or it reads the quantized tensor of a
-#: product in FP32 (``shared``).
+#: length (``lengths``); masks are added in FP32 before it (``masks``); it reads the quantized tensor of a
+#: product in FP32 (``shared``); or only nodes in FP32 are around it (``between``).
 Float32Cause = Literal[
     "types",
     "operator",
@@ -308,6 +308,7 @@ Float32Cause = Literal[
     "lengths",
     "masks",
     "shared",
+    "between",
 ]
 
 
@@ -395,7 +396,7 @@ def float32_nodes(
             kept[node.name or ""] = reason
     while beside := _beside_float32(model, kept):
         kept |= beside
-    return kept
+    return kept | _between_float32(model, kept)
 
 
 def _beside_float32(model: ir.Model, kept: Collection[str]) -> dict[str, Float32Reason]:
@@ -415,6 +416,44 @@ def _beside_float32(model: ir.Model, kept: Collection[str]) -> dict[str, Float32
             words = f"'{in_float32[0]}' stays in FP32, and reads the integers of '{source.name}' as well"
             found |= {name: Float32Reason("shared", words) for name in names if name not in kept}
     return found
+
+
+def _between_float32(model: ir.Model, kept: Collection[str]) -> dict[str, Float32Reason]:
+    """Nodes, no layers, that read and are read by nodes in FP32 alone, by their names.
+
+    In FP16 they would need casts on both sides, and round what both sides hold exactly. What only looks up
+    constants, as embeddings, needs none before it, and its constants would be twice as large.
+    """
+    found = {
+        node
+        for node in model.graph
+        if _floats(node.outputs)
+        and node.name not in kept
+        and not (operator_of(node).multiplies or operator_of(node).half_of_pair)
+    }
+
+    def stays(node: ir.Node | None) -> bool:
+        return node is not None and (node in found or node.name in kept)
+
+    def is_between(node: ir.Node) -> bool:
+        sources = [value for value in _floats(node.inputs) if not is_constant(value)]
+        results = _floats(node.outputs)
+        return (
+            bool(sources)
+            and all(stays(value.producer()) for value in sources)
+            and all(stays(reader) for value in results for reader, _ in value.uses())
+            and not any(value.is_graph_output() for value in results)
+        )
+
+    count = len(found) + 1
+    while len(found) < count:
+        count = len(found)
+        # In both orders, so that a chain of nodes goes at once, from whichever end.
+        for node in (*model.graph, *reversed(model.graph)):
+            if node in found and not is_between(node):
+                found.remove(node)
+    reason = Float32Reason("between", "only nodes in FP32 are around it")
+    return {node.name or "": reason for node in model.graph if node in found}
 
 
 def _quantized(value: ir.Value | None) -> ir.Value | None:
@@ -482,7 +521,8 @@ def _reasons(
         yield Float32Reason("types", "it takes the bits of its input for another type")
     if types.known and node.op_type != "Cast" and not types.follows(node):
         yield Float32Reason("types", "it gives out FP32, whatever it reads")
-    if delicate := operator_of(node).loses_in_fp16:
+    squares = node.op_type == "Mul" and node.inputs[0] is node.inputs[1]
+    if delicate := "squares" if squares else operator_of(node).loses_in_fp16:
         yield Float32Reason("operator", f"it {delicate}, which FP16 may not hold")
     for value in (*floats, *results):
         magnitude = seen.get(value.name or "", 0.0)
@@ -652,7 +692,7 @@ def find_decisions(model: ir.Model) -> Decisions:
         decides_by = dict.fromkeys(_decides_by(node))
         if decides_by:
             operator = operator_of(node)
-            how = "looks up places by" if operator.coordinates or operator.periodic else "decides by"
+            how = "looks up places by" if operator.coordinates or operator.steep else "decides by"
             found[node] = f"it {how} '{next(iter(decides_by)).name}', which FP16 rounds"
         elif leads_to:
             first = decisions[(leads_to & -leads_to).bit_length() - 1]
@@ -694,7 +734,7 @@ def _indices(node: ir.Node) -> tuple[int, ...]:
     if node.op_type == "MaxPool":
         return (0,) if len(node.outputs) > 1 and node.outputs[1].uses() else ()
     operator = operator_of(node)
-    return (0,) if operator.periodic else operator.decides or operator.coordinates
+    return (0,) if operator.steep else operator.decides or operator.coordinates
 
 
 def _compares(node: ir.Node) -> bool:

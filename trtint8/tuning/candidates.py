@@ -15,7 +15,6 @@ from typing import Annotated
 import msgspec
 import onnx_ir as ir
 
-from calibrators.checks import without_warnings
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import Array, FeedDict
 from calibrators.data.samples import SampleSizes
@@ -33,15 +32,10 @@ from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.quantize import with_pairs
 from trtint8.quantization.targets import DEFAULT, Target
 from trtint8.validation.accuracy import VALIDATED, Accuracy, Runner, ValidatedModel
-from trtint8.validation.budget import Score, has_margin, score_of
-from trtint8.validation.comparison import BatchResult, OpenModels, compare_models, merge_results
+from trtint8.validation.budget import Goal, Score
+from trtint8.validation.comparison import OpenModels, compare_models, score_results
 from trtint8.validation.metrics import Metric, metric_name
 from trtint8.validation.output_shapes import DeclaredOutputs
-from trtint8.validation.significance import jackknife_margin
-
-#: Into how many parts the samples are divided to see how certain a score is. Fewer say too little: of seven
-#: images the interval was 12 dB wide, and no number of layers in float was enough.
-_FEWEST_PARTS, _MOST_PARTS = 8, 20
 
 #: How candidates are run, in words.
 _DESCRIPTION = "the Q/DQ model as fake quantization in ONNX Runtime"
@@ -147,8 +141,6 @@ class Scorer:
         self._declared = DeclaredOutputs.of(model.graph_model)
         self._outputs: list[list[Array]] = []
         self._scored = False
-        self._results: list[BatchResult] = []
-        self._has_margin = False
 
     def score(self, candidate: Candidate) -> Score:
         """Runs a candidate on all samples.
@@ -163,10 +155,7 @@ class Scorer:
             self._opened({VALIDATED: candidate.quantized()}, metrics, shows=first) as opened,
             opened.results(self.batches, progress=False) as found,
         ):
-            self._results = list(found)
-        accuracy = merge_results(self._results, metrics, self.batches.class_names)
-        score = score_of(accuracy, self.metric)
-        self._has_margin = has_margin(accuracy, self.metric)
+            score = score_results(found, self.metric, self.batches)
         if not self._scored and score.value is not None and math.isnan(score.value):
             raise CalibrationDataError(
                 f"metric '{metric_name(self.metric)}' has no value for the model in INT8: the shape of an "
@@ -181,6 +170,8 @@ class Scorer:
         judged: ir.Model | IntegerRuns,
         metrics: Sequence[Metric] | None,
         others: Mapping[str, ir.Model | IntegerRuns] | None = None,
+        goal: Goal | None = None,
+        decided: Score | None = None,
         *,
         description: str = VALIDATING,
     ) -> Accuracy:
@@ -190,6 +181,8 @@ class Scorer:
             judged: The model that the result describes.
             metrics: What to measure. None measures the usual metrics that apply.
             others: Further models, by name.
+            goal: What the first one has to keep; None for nothing.
+            decided: See :meth:`trtint8.validation.budget.Goal.judge`.
             description: Text of the progress bar.
 
         Returns:
@@ -200,7 +193,10 @@ class Scorer:
         """
         with self._opened({VALIDATED: judged, **(others or {})}, metrics, shows=True) as opened:
             # No bar unless it is a phase of a job.
-            return compare_models(opened, self.batches, description=description, progress=False)
+            goal_of = None if goal is None else lambda _form: goal
+            return compare_models(
+                *(opened, self.batches, goal_of), decided=decided, description=description, progress=False
+            )
 
     @contextlib.contextmanager
     def _opened(
@@ -211,27 +207,6 @@ class Scorer:
             validated = [self._validated(name, model) for name, model in models.items()]
             inputs, declared = self.model.inputs, self._declared
             yield OpenModels(validated, reference, inputs, metrics, declared, shows=shows)
-
-    def margin(self) -> float:
-        """How much worse the metric may be on other samples, for the candidate that was scored last.
-
-        The figures without some of the batches tell.
-        """
-        if not self._has_margin:
-            return 0.0
-        parts = min(len(self._results), _MOST_PARTS)
-        without = []
-        for part in range(parts if parts >= _FEWEST_PARTS else 0):
-            others = [
-                replace(result, shown=None)
-                for number, result in enumerate(self._results)
-                if number % parts != part
-            ]
-            with without_warnings():  # which all batches have given already
-                score = score_of(merge_results(others, [self.metric, "sqnr"]), self.metric)
-            # A metric that compares with labels depends on the samples more than the loss does.
-            without.append(score.value if score.drop is None else score.drop)
-        return jackknife_margin([math.nan if figure is None else figure for figure in without])
 
     def in_integers(self, candidate: Candidate, arithmetic: Arithmetic) -> IntegerRuns:
         """A candidate as a backend computes it.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from calibrators.checks import warn_user
 from calibrators.data.batches import Batches, labelled_alike
-from calibrators.data.feeds import batch_rows, first_feeds
+from calibrators.data.feeds import Indices, batch_rows, first_feeds
 from calibrators.data.inputs import DataOptions
 from calibrators.data.samples import check_feed, numbered
 from calibrators.data.sources.arrays import first_labels
@@ -33,7 +34,8 @@ from trtint8.validation.output_shapes import DeclaredOutputs, outputs_without_sa
 def split(batches: Batches) -> tuple[Batches, Batches]:
     """Splits batches alternately: the first is tuned on, the second is held out, and so on.
 
-    Samples that are sorted in any way, such as by class, should be shuffled before.
+    Samples that are sorted in any way, such as by class, should be shuffled before. Groups of samples are
+    split as a whole.
 
     Args:
         batches: The data, which must be iterable more than once.
@@ -42,9 +44,16 @@ def split(batches: Batches) -> tuple[Batches, Batches]:
         The batches to tune on, and the held-out batches.
 
     Raises:
-        CalibrationDataError: There is only one batch, or the data has labels but no batch size to divide
-            them by.
+        CalibrationDataError: There is only one batch, or one group, or the data has labels but no batch size
+            to divide them by.
     """
+    if batches.groups is not None:
+        if parts := _by_groups(batches, batches.groups):
+            return parts
+        raise CalibrationDataError(
+            f"all samples are of one group by {Argument('groups')}, which cannot be both tuned on and judged "
+            "by; give samples of other groups, or other samples to judge by"
+        )
     if batches.labels is not None and batches.batch_size is None:
         raise CalibrationDataError(f"labelled data needs a {Argument('batch_size')} to be split; give one")
     if batches.num_samples == 1:
@@ -85,7 +94,7 @@ _FEWEST_DIVIDED = 8
 
 
 def divide(batches: Batches) -> tuple[Batches, Batches]:
-    """Divides the samples to tune on alternately by batches.
+    """Divides the samples to tune on alternately by batches, or by whole groups.
 
     What was found with some samples fits them better than others, so others decide whether it is taken.
 
@@ -102,15 +111,36 @@ def divide(batches: Batches) -> tuple[Batches, Batches]:
     samples, size = batches.num_samples, batches.batch_size
     unlabelled = batches.labels is None or size is not None
     enough = samples is None or samples >= _FEWEST_DIVIDED
-    if unlabelled and enough and _are_several(batches):
+    if batches.groups is not None:
+        if enough and (parts := _by_groups(batches, batches.groups)):
+            return parts
+    elif unlabelled and enough and _are_several(batches):
         return _every_other(batches, 0), _every_other(batches, 1)
     have = f"{counted(samples, 'sample')} to tune on" if samples is not None else "the samples to tune on"
     warn_user(
         f"{have} cannot be divided into some that remedies are found with and others that decide, so that "
         "what is found may fit these samples better than others; give "
-        f"{_FEWEST_DIVIDED} samples in two batches or more"
+        f"{_FEWEST_DIVIDED} samples in two batches, or two groups, or more"
     )
     return batches, batches
+
+
+def _by_groups(batches: Batches, groups: Indices) -> tuple[Batches, Batches] | None:
+    """Two parts of whole groups with about as many samples; None where all samples are of one group.
+
+    Each group, in the order of the samples, goes to the part that has fewer samples.
+    """
+    _, first, numbers, sizes = np.unique(groups, return_index=True, return_inverse=True, return_counts=True)
+    if len(sizes) == 1:
+        return None
+    is_second, taken = np.zeros(len(sizes), bool), [0, 0]
+    for group in np.argsort(first):
+        is_second[group] = taken[1] < taken[0]
+        taken[int(is_second[group])] += int(sizes[group])
+    chosen = is_second[numbers]
+    parts = (batches.source.taken(np.flatnonzero(chosen == part)) for part in (False, True))
+    own, other = (replace(batches, source=source) for source in parts)
+    return own, other
 
 
 def _are_several(batches: Batches) -> bool:
@@ -132,13 +162,7 @@ def _every_other(batches: Batches, first: int) -> Batches:
     if size is None or count is None:
         return batches.passing(start, count=None, labels=None, name_of=numbered)
     chosen = np.arange(count)[np.arange(count) // size % 2 == first]
-    labels = None if batches.labels is None else batches.labels[chosen]
-    return batches.passing(
-        start,
-        count=len(chosen),
-        labels=labels,
-        name_of=lambda sample: batches.name_of(int(chosen[sample])),
-    )
+    return batches.passing(start, **batches.source.of_some(chosen))
 
 
 def head(batches: Batches, samples: int) -> Batches:

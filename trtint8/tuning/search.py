@@ -273,8 +273,6 @@ class Search:
         sizes = candidate.table.provenance.input_sizes
         cost = float_cost(candidate.model.graph_model, candidate.keep_float, sizes)
         taken = is_taken(score)
-        if taken:  # the others are not described any further
-            score = dataclasses.replace(score, margin=self._scorer.margin())
         self._record(Trial(what, score, taken, len(candidate.keep_float), cost, seconds))
         return score
 
@@ -552,13 +550,11 @@ def expected_score(score: Score, restored: float) -> Score:
     """
     rest = max(1.0 - restored, _LEAST_REST)
     gain = -10 * math.log10(rest)
+    changed = dataclasses.replace(score, sqnr_db=score.sqnr_db + gain)
     # A metric in decibels, such as sqnr, whose value for equal outputs, or FP32's, is infinite.
     if score.drop is None or math.isinf(score.drop):
-        value = None if score.value is None else score.value + gain
-        return dataclasses.replace(score, sqnr_db=score.sqnr_db + gain, value=value)
-    drop = score.drop * math.sqrt(rest)
-    value = None if score.value is None else score.value + score.drop - drop
-    return dataclasses.replace(score, drop=drop, sqnr_db=score.sqnr_db + gain, value=value)
+        return changed.raised(gain)
+    return changed.raised(score.drop * (1 - math.sqrt(rest)))
 
 
 def first_guess(score: Score, shares: Sequence[float], fits: Callable[[Score], bool]) -> int:

@@ -19,7 +19,7 @@ from calibrators import records
 from calibrators.checks import PATH_TYPES, FilePath, warn_user
 from calibrators.data.batches import Batches, warning_of_inputs
 from calibrators.data.feeds import FeedDict
-from calibrators.data.inputs import DataOptions, InputSpec
+from calibrators.data.inputs import DataOptions, InputSpec, has_fixed_batch
 from calibrators.data.opening import DataSource, open_data
 from calibrators.display.cards import html_table
 from calibrators.display.picture import Picture, data_frame, plot_points
@@ -32,7 +32,7 @@ from calibrators.run import RunOptions
 from calibrators.tables.ranges import table_among
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
-from trtint8.arithmetic.simulation import simulate
+from trtint8.arithmetic.simulation import IntegerRuns, simulate
 from trtint8.builder.refusals import quantization_target
 from trtint8.calibration import CalibrationOptions, calibrate_model
 from trtint8.models.model import Model, check_model_name
@@ -57,8 +57,8 @@ from trtint8.tuning.samples import (
 from trtint8.tuning.search import Recalibrate, Search
 from trtint8.tuning.speed import SpeedGoal, SpeedPlanner
 from trtint8.tuning.stopwatch import SpeedPlan
-from trtint8.validation.accuracy import Accuracy, accuracy_html, accuracy_summary
-from trtint8.validation.budget import Budget, Goal, Score, judged
+from trtint8.validation.accuracy import Accuracy, Verdict, accuracy_html, accuracy_summary
+from trtint8.validation.budget import Budget, Goal, Score
 from trtint8.validation.class_scores import check_class_folders
 from trtint8.validation.metrics import Metric
 
@@ -105,6 +105,7 @@ class Tuned(records.Result):
         judged = accuracy_summary(self.accuracy)
         missed = self.accuracy.judgement and not self.accuracy.judgement.fits
         elsewhere = " on the samples tuned on, not on those held out" if self.fits and missed else ""
+        elsewhere = ", but not for certain" if self.verdict == "uncertain" and not missed else elsewhere
         layers = counted(kept, "layer")
         return f"<Tuned: {judged}, {layers} in float, {fits} the budget ({self.goal}){elsewhere}>"
 
@@ -124,6 +125,7 @@ class Tuned(records.Result):
             "metric": self.goal.name,
             "unit": self.goal.unit,
             "fits": self.fits,
+            "verdict": self.verdict,
             "complete": self.complete,
             "accuracy": self.accuracy.to_json(),
             "trials": records.as_json(self.trials),
@@ -139,7 +141,8 @@ class Tuned(records.Result):
     def plot(self) -> Picture:
         """Draws the metric of every candidate over the share of the arithmetic that it leaves in float.
 
-        A point is filled if the search continued from its candidate.
+        A point is filled if the search continued from its candidate. A ring marks the result, with its name
+        and its 95 % interval on the samples tuned on, and a dashed line marks the budget.
 
         Returns:
             A picture that a notebook shows, and whose ``save`` writes an SVG or PNG file.
@@ -152,7 +155,18 @@ class Tuned(records.Result):
         title = f"{goal.name} over the share of the arithmetic in float"
         value = f"{goal.name}, {goal.unit}" if goal.unit else goal.name
         filled = f"{value} (filled: the search went on from it)"
-        return plot_points(points, goal.unit, title, ("arithmetic in float, %", filled))
+        labels = "arithmetic in float, %", filled
+        chosen = self.trials[self.chosen]
+        return plot_points(
+            points,
+            goal.unit,
+            title,
+            labels,
+            ringed=None if chosen.score.value is None else (chosen.float_cost, chosen.score.value),
+            name=chosen.what,
+            interval=chosen.score.interval,
+            limit=goal.limit_of_value(chosen.score),
+        )
 
     def to_pandas(self) -> Any:
         """Returns what the search tried, as a data frame.
@@ -178,6 +192,15 @@ class Tuned(records.Result):
     def fits(self) -> bool:
         """True if the result meets the goal on the samples that it was tuned on."""
         return self.goal.fits(self.score)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What the samples that judge say of the goal; ``missed`` where those tuned on miss it.
+
+        See :class:`trtint8.validation.accuracy.Judgement`.
+        """
+        judgement = self.accuracy.judgement
+        return judgement.verdict if self.fits and judgement else "missed"
 
     @property
     def keeps_goal(self) -> bool:
@@ -309,12 +332,10 @@ def _tune_prepared(
         graph_model, _ = with_float16(graph_model, target, float32_io=True, peaks=peaks, name=prepared.name)
     scorer = Scorer(prepared, held_out, goal.metric)
     metrics: Sequence[Metric] | None = [goal.metric, "sqnr"] if goal.chosen is None else None
-    if arithmetic is None:
-        compared = scorer.compare(graph_model, metrics, {BEFORE: before.quantized()}, description=JUDGING)
-    else:
-        runs = (scorer.in_integers(one, arithmetic) for one in (best, before))
-        compared = scorer.compare(next(runs), metrics, {BEFORE: next(runs)}, description=JUDGING)
-    accuracy = judged(compared, goal, found.score)
+    runs: tuple[ir.Model | IntegerRuns, ...] = graph_model, before.quantized()
+    if arithmetic is not None:
+        runs = tuple(scorer.in_integers(one, arithmetic) for one in (best, before))
+    accuracy = scorer.compare(*(runs[0], metrics, {BEFORE: runs[1]}, goal, found.score), description=JUDGING)
     if planner and plan:
         with job(keep=False):
             plan = planner.completed(plan, best.keep_float)
@@ -518,7 +539,7 @@ def tune_from_sources(
         warn_user(TAKES_ONE, note=True)
         data_options = replace(data_options, batch_size=1)
         tuned_on, validated_on = _opened(data, held_out, prepared.inputs, data_options)
-    calibration_data = replace(data_options, labels=None, limit=None)
+    calibration_data = replace(data_options, labels=None, limit=None, groups=None)
 
     def calibrated(
         method: str, changed: Model, samples: Sequence[FeedDict] | None = None, spend: float = 0.0
@@ -549,10 +570,15 @@ def tune_from_sources(
     with job(enabled=progress):
         table = known or calibrated(options.method, prepared, spend=options.spend)
         with warning_of_inputs(table.provenance.inputs, "the network", tuned_on, validated_on) as watched:
+            found_with, decided_by = divide(watched[0])
+            for some, of in ((decided_by, form), (watched[1], judged)):
+                if some.num_samples is not None:
+                    goal.check_certain(some.num_samples, of)
             tuned = _tune_prepared(
                 prepared,
                 table,
-                *divide(watched[0]),
+                found_with,
+                decided_by,
                 watched[1],
                 goal,
                 wanted,
@@ -597,6 +623,18 @@ def _opened(
     """The samples to tune on, and those to validate with: what is held out, or else half of the data."""
     # Data is shuffled where possible, so that all parts are alike.
     shuffled = replace(data_options, shuffle=isinstance(data, (str, os.PathLike, Mapping, np.ndarray)))
+    groups = data_options.groups
+    if groups is not None and has_fixed_batch(inputs):
+        raise CalibrationDataError(
+            f"the model takes batches of one size alone, which samples split by {Argument('groups')} do not "
+            "fill; give a model with another batch, or one with a batch of 1"
+        )
+    if held_out is not None and isinstance(groups, (*PATH_TYPES, np.ndarray, Sequence)):
+        raise CalibrationDataError(
+            f"{Argument('groups')} has a label for each sample of the data, and none for those of "
+            f"{Argument('judge')}; say how many samples in a row belong together, or leave "
+            f"{Argument('judge')} out"
+        )
     batches = open_data(data, inputs, shuffled)
     # In several batches, the samples that decide show how certain their figures are.
     if size := smaller_batch_size(batches, data_options, parts=32 if held_out is None else 16):

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from calibrators.data.feeds import Array, FeedDict
 from calibrators.display.cards import html_table
@@ -20,7 +20,7 @@ from trtint8.arithmetic.simulation import InIntegers
 from trtint8.arithmetic.storage import InnerTensor
 from trtint8.validation.fidelity import FIGURES, Fidelity, PicksChanged, picks_text
 from trtint8.validation.meters import DECIBELS, PERCENT
-from trtint8.validation.significance import Comparison, SameAnswer, Share, as_number
+from trtint8.validation.significance import Comparison, Interval, SameAnswer, Share, as_number
 from trtint8.validation.tensors import ComparedTensors
 
 #: Runs a model: a feed to the list of its outputs, in the order of the output names.
@@ -181,13 +181,18 @@ class InMetricUnit(Result):
         return self.drop if self.is_share else None
 
 
+#: What samples say of a budget.
+Verdict: TypeAlias = Literal["kept", "uncertain", "missed", "unjudged"]
+
+
 @dataclass(frozen=True)
 class Judgement(InMetricUnit):
     """Whether the samples of a comparison keep a budget.
 
     Attributes:
         goal: What has to be kept, in words.
-        fits: Whether these samples keep it; False where they cannot judge.
+        fits: Whether these samples keep it; False where they cannot judge, and where it has to be certain and
+            is not.
         value: The metric of the model, in its unit. Of a share it is in per cent, as ``value_percent`` is.
             None where the samples cannot judge.
         drop: The metric of FP32 minus the model's, in its unit; for ``max_error`` the error itself. Of a
@@ -199,6 +204,12 @@ class Judgement(InMetricUnit):
         is_share: Whether the metric is a share; then ``value``, ``drop`` and ``step`` are in per cent. False
             in results of version 0.2 and older.
         unjudged: Why these samples cannot judge, as a sentence; None where they can.
+        verdict: ``kept`` where the interval of the figure lies within the budget; ``uncertain`` where only
+            the figure does; ``missed``; or ``unjudged``. None in results of version 0.2 and older.
+        interval: The ends of the 95 % interval of ``value``; None where the samples do not tell.
+        drop_interval: The ends of the 95 % interval of ``drop``; None where the samples do not tell.
+        needed: About how many samples would decide; None where that is not known, or the figure is the limit
+            itself.
     """
 
     _also_in_json: ClassVar[tuple[str, ...]] = (*InMetricUnit._also_in_json, "step_percent")
@@ -212,6 +223,10 @@ class Judgement(InMetricUnit):
     notes: tuple[str, ...]
     is_share: bool = False
     unjudged: str | None = None
+    verdict: Verdict | None = None
+    interval: Interval | None = None
+    drop_interval: Interval | None = None
+    needed: PositiveCount | None = None
 
     @property
     def step_percent(self) -> float | None:

@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 from calibrators.checks import is_number, warn_user
 from calibrators.errors import Argument, CalibrationDataError, counted
 from trtint8.validation.accuracy import (
+    REFERENCE,
     Accuracy,
     InMetricUnit,
     Judgement,
     Measure,
+    Verdict,
     is_share,
     not_beaten,
     nothing_shown,
@@ -22,7 +24,7 @@ from trtint8.validation.accuracy import (
 )
 from trtint8.validation.batch import BatchForm
 from trtint8.validation.fidelity import FIGURES, Figure, figure_of
-from trtint8.validation.meters import DECIBELS, PERCENT, HitMeter, Measurand
+from trtint8.validation.meters import DECIBELS, PERCENT, HitMeter, Measurand, PartsMeter
 from trtint8.validation.metrics import (
     Metric,
     check_metrics,
@@ -31,7 +33,13 @@ from trtint8.validation.metrics import (
     metric_name,
     usual_metrics,
 )
-from trtint8.validation.significance import Share
+from trtint8.validation.significance import (
+    FEWEST_UNITS,
+    Interval,
+    Share,
+    paired_interval,
+    share_interval,
+)
 
 #: The largest drop where no limit is given, by the metric's unit: percentage points, or decibels.
 _USUAL_DROP = {PERCENT: 1.0, DECIBELS: 0.5}
@@ -41,6 +49,9 @@ _USUAL_MINIMUM_DB = 20.0
 
 #: The part of a figure, or of a limit, that is taken for rounding: 0.8 - 0.79 is more than 0.01 in float64.
 _ROUNDING = 1e-9
+
+#: How many times as wide as the room an interval may be to say how many samples would decide.
+_WIDEST = 10
 
 #: The largest share, in per cent.
 _MOST_PERCENT = 100
@@ -60,6 +71,7 @@ class Goal:
             asked for.
         layout: In which layout detections are read that nobody has named, in words; None where none are.
         is_usual: Whether nobody has asked for the limits, so that samples may be too few for them.
+        certain: Whether the 95 % interval of the metric has to lie within the limits.
     """
 
     metric: Metric
@@ -70,9 +82,13 @@ class Goal:
     chosen: str | None = None
     layout: str | None = None
     is_usual: bool = False
+    certain: bool = False
 
     def fits(self, score: Score) -> bool:
-        """Whether a score is within the limits."""
+        """Whether a score is within the limits, for certain where that is asked for."""
+        return self._keeps(score.at_worst if self.certain else score)
+
+    def _keeps(self, score: Score) -> bool:
         drop, value = score.drop, score.value
         # A drop is rounded as the values are that it is the difference of.
         rounding = _ROUNDING * abs(value or 0.0)
@@ -111,35 +127,80 @@ class Goal:
             parts.append(f"{drop} {most}")
         if self.minimum is not None:
             parts.append(f"at least {self.minimum:g}{unit}")
-        return f"{self.name}: {' and '.join(parts)}"
+        return f"{self.name}: {' and '.join(parts)}{', for certain' if self.certain else ''}"
 
-    def judge(self, accuracy: Accuracy, decided: Score | None = None) -> Judgement:
+    def judge(
+        self, accuracy: Accuracy, interval: Interval | None = None, decided: Score | None = None
+    ) -> Judgement:
         """What the samples of a comparison say of the goal.
 
         Args:
             accuracy: The comparison of the model with FP32, by this metric among others.
+            interval: The ends of the 95 % interval of the metric; None where the samples do not tell.
             decided: The score of the model on other samples, by which it was chosen; None where there are
                 none.
         """
-        score = score_of(accuracy, self.metric)
-        fits, samples = self.fits(score), counted(accuracy.samples, "sample")
+        score = score_of(accuracy, self.metric, interval)
+        kept, samples = self._keeps(score), counted(accuracy.samples, "sample")
         step = self._step(accuracy)
         finer = self._finer_than(step, accuracy.samples)
-        if why := self._why_unjudged(accuracy, score) or (finer if fits and not self.is_usual else None):
-            note = f"on {samples} the budget ({self}) cannot be judged: {why}"
+        budget = replace(self, certain=False)
+        if why := self._why_unjudged(accuracy, score) or (finer if kept and not self.is_usual else None):
+            note = f"on {samples} the budget ({budget}) cannot be judged: {why}"
             too_fine = why == finer
             return Judgement(
-                str(self), False, None, None, step, too_fine, (note,), score.is_share, unjudged=why
+                str(self), False, None, None, step, too_fine, (note,), score.is_share, why, "unjudged"
             )
-        kept = "kept" if fits else "missed"
-        notes = [f"on {samples} the budget ({self}) is {kept}: {self.describe(score)}"]
+        verdict: Verdict = "missed"
+        if kept:
+            verdict = "kept" if self._keeps(score.at_worst) else "uncertain"
+        needed = self._needed(accuracy.samples, score) if verdict == "uncertain" else None
+        word = "kept, but not for certain" if verdict == "uncertain" else verdict
+        found = f"on {samples} the budget ({budget}) is {word}: {self.describe(score)}"
+        if verdict == "uncertain":
+            found += f"; about {needed:,} samples would decide" if needed else "; more samples may decide"
+        notes = [found]
         if finer:
             notes.append(finer)
-        if decided is not None and not fits and self.fits(decided):
-            notes.append(f"the samples that decided keep it ({self.describe(decided)}){self._room(decided)}")
+        if decided is not None and not kept and self._keeps(decided):
+            notes.append(f"the samples that decided keep it ({self.describe(decided)})")
         return Judgement(
-            str(self), fits, score.value, score.drop, step, finer is not None, tuple(notes), score.is_share
+            str(self),
+            self.fits(score),
+            score.value,
+            score.drop,
+            step,
+            finer is not None,
+            tuple(notes),
+            score.is_share,
+            None,
+            verdict,
+            score.interval,
+            score.drop_interval,
+            needed,
         )
+
+    def _needed(self, samples: int, score: Score) -> int | None:
+        """About how many samples have an interval within the limits around the same figure.
+
+        The width of an interval falls with the root of the number of samples. Where it is far too wide, these
+        say nothing of its root.
+        """
+        limits = []
+        if self.max_drop is not None:
+            limits.append((self.max_drop, score.drop, score.at_worst.drop))
+        if self.minimum is not None:
+            limits.append((self.minimum, score.value, score.at_worst.value))
+        ratios = []
+        for limit, figure, worst in limits:
+            if figure is None or worst is None or figure == limit or not math.isfinite(worst - figure):
+                return None
+            ratios.append(abs((worst - figure) / (limit - figure)))
+        if max(ratios) > _WIDEST:
+            return None
+        needed = samples * max(ratios) ** 2
+        step = int(10 ** max(0, math.floor(math.log10(needed)) - 1))  # two digits count
+        return math.ceil(needed / step * (1 - _ROUNDING)) * step
 
     def check_samples(self, samples: int, form: BatchForm) -> None:
         """Refuses samples to judge by that are too few for the largest drop, before long work begins.
@@ -156,6 +217,41 @@ class Goal:
         counts = any(isinstance(one.start(), HitMeter) for one in measurands([self.metric], form))
         if counts and (finer := self._finer_than(100 / samples, samples)):
             raise CalibrationDataError(f"{finer}, or allow a larger drop as {Argument('max_drop')}")
+
+    def check_certain(self, samples: int, form: BatchForm) -> None:
+        """Refuses what no network can keep for certain on so many samples, before a search in vain.
+
+        Args:
+            samples: How many there are to decide or to judge by.
+            form: The form of a batch of them.
+
+        Raises:
+            CalibrationDataError: The metric has no interval, or that of a network that loses nothing goes
+                beyond the limits.
+        """
+        if not self.certain:
+            return
+        otherwise = f"or leave {Argument('certain')} out"
+        asked = measurands([self.metric], form)  # none for a metric of single outputs
+        if is_error(self.metric) or not all(isinstance(one.start(), PartsMeter) for one in asked):
+            raise CalibrationDataError(
+                f"nothing tells how far '{self.name}' of other samples may be from that of these, so it is "
+                f"never certain; take another metric, {otherwise}"
+            )
+        enough = samples >= FEWEST_UNITS
+        for one in asked:
+            if isinstance(one.start(), HitMeter):
+                # Most is known of a difference where FP32 is right on one half.
+                half, lost = samples / 2, 1 - share_interval(1.0, samples)[0]
+                dropped = lost if one.relative else -paired_interval(half, 0, 0, half)[0]
+                best = Score(100 * dropped, math.inf, 100 - 100 * lost)
+                enough = self._keeps(best)
+        if not enough:
+            have = counted(samples, "sample")
+            raise CalibrationDataError(
+                f"{have} cannot show that the budget ({self}) is kept, even if nothing is lost; give more "
+                f"samples, a wider budget, {otherwise}"
+            )
 
     def _finer_than(self, step: float | None, samples: int) -> str | None:
         """That the largest drop is a part of a sample, as a sentence; None where it is not.
@@ -202,18 +298,6 @@ class Goal:
             )
         return None
 
-    def _room(self, decided: Score) -> str:
-        """Which budget leaves room for other samples, in words; empty where none is known."""
-        minimum, most = self.minimum, self.max_drop
-        if not decided.margin or (most is not None and most <= decided.margin):
-            return ""
-        stricter = replace(
-            self,
-            minimum=None if minimum is None else float(f"{minimum + decided.margin:.4g}"),
-            max_drop=None if most is None else float(f"{most - decided.margin:.4g}"),
-        )
-        return f"; a budget of {stricter} would leave room for such differences"
-
     def _step(self, accuracy: Accuracy) -> float | None:
         """How many points one sample is; None for a metric that counts no samples."""
         value = _measure_of(accuracy, self.metric).value
@@ -221,28 +305,44 @@ class Goal:
         return 100 * repeats / value.total if isinstance(value, Share) else None
 
     def describe(self, score: Score) -> str:
-        """A score in words."""
-        margin = f" ± {_figure(score.margin, '')}" if score.margin else ""
-        value = "" if score.value is None else f"{self.name} {_figure(score.value, self.unit)}{margin}"
+        """A score in words, with the intervals of what is limited."""
+        value = "" if score.value is None else f"{self.name} {_figure(score.value, self.unit)}"
+        value += _interval(score.interval, self.unit) if self.minimum is not None else ""
         if score.drop is None or is_error(self.metric):
             return value
-        points = "points" if self.unit == PERCENT else self.unit
-        return f"drop {_figure(score.drop, points)}, {value}"
+        drop = _figure(score.drop, "points" if self.unit == PERCENT else self.unit)
+        drop += _interval(score.drop_interval, self.unit) if self.max_drop is not None else ""
+        return f"drop {drop}, {value}"
+
+    def limit_of_value(self, score: Score) -> float | None:
+        """The limit of the metric itself, beside a score of the same samples; None where none is known."""
+        if is_error(self.metric):
+            return self.max_drop
+        limits = [] if self.minimum is None else [self.minimum]
+        if self.max_drop is not None and score.drop is not None and score.value is not None:
+            limits.append(score.value + score.drop - self.max_drop)
+        return max(limits, default=None)
 
 
-def judged(accuracy: Accuracy, goal: Goal | None, decided: Score | None = None) -> Accuracy:
+def judged(
+    accuracy: Accuracy,
+    goal: Goal | None,
+    interval: Interval | None = None,
+    decided: Score | None = None,
+) -> Accuracy:
     """A comparison with what its samples say of a goal, where there is one.
 
     Args:
         accuracy: The comparison.
         goal: The goal; None for none.
+        interval: See :meth:`Goal.judge`.
         decided: See :meth:`Goal.judge`.
 
     Warns:
         UserWarning: The samples do not show what INT8 costs, or cannot judge the goal.
     """
     doubt = nothing_shown(accuracy, accuracy.measures[:1])
-    judgement = goal.judge(accuracy, decided) if goal else None
+    judgement = goal.judge(accuracy, interval, decided) if goal else None
     if doubt:
         warn_user(doubt)
     if judgement and judgement.unjudged not in (None, doubt):
@@ -261,6 +361,7 @@ class Budget:
             what fits the network: top-1 or agreement for class scores, mean average precision for detections
             with true boxes as labels, else SQNR.
         minimum: The least value, in the metric's unit: per cent for shares.
+        certain: Whether the 95 % interval of the metric has to lie within the limits.
 
     Raises:
         CalibrationDataError: ``max_drop`` is negative or not a number, ``minimum`` is not a number, or the
@@ -270,6 +371,7 @@ class Budget:
     max_drop: float | None = None
     metric: Metric | None = None
     minimum: float | None = None
+    certain: bool = False
 
     def __post_init__(self) -> None:
         if self.max_drop is not None and not (is_number(self.max_drop) and self.max_drop >= 0):
@@ -310,7 +412,7 @@ class Budget:
             )
         limits = self._limits(metric, measured, has_drop=has_drop)
         layout, is_usual = layout_note([metric], form), self.max_drop is None and self.minimum is None
-        return Goal(metric, measured.name, measured.unit, *limits, chosen, layout, is_usual)
+        return Goal(metric, measured.name, measured.unit, *limits, chosen, layout, is_usual, self.certain)
 
     def _limits(
         self, metric: Metric, measured: Figure | Measurand, *, has_drop: bool
@@ -359,6 +461,12 @@ def _figure(value: float, unit: str) -> str:
     return f"{value:.2f} {unit}"
 
 
+def _interval(ends: Interval | None, unit: str) -> str:
+    """The ends of an interval behind a figure, without their unit; empty where there are none."""
+    form = ".2f" if unit else ".4g"
+    return f" (95 %: {ends[0]:{form}} to {ends[1]:{form}})" if ends else ""
+
+
 def _points(number: float, form: str = "g") -> str:
     return f"{number:{form}} point{'' if number == 1 else 's'}"
 
@@ -379,15 +487,31 @@ class Score(InMetricUnit):
             is. None where an earlier version has not written it.
         is_share: Whether the metric is a share; then ``value`` and ``drop`` are in per cent. False where
             version 0.2 or an older one has written the score.
-        margin: How much worse the metric may be on other samples of the same kind: half the width of its 95 %
-            interval. 0 where that is not known, for shares, and for candidates that were not taken.
+        interval: The ends of the 95 % interval of ``value``; None where the samples do not tell.
+        drop_interval: The ends of the 95 % interval of ``drop``; None where the samples do not tell.
     """
 
     drop: float | None
     sqnr_db: float
     value: float | None = None
     is_share: bool = False
-    margin: float = 0.0
+    interval: Interval | None = None
+    drop_interval: Interval | None = None
+
+    def raised(self, by: float) -> Score:
+        """The score with a value that is so much higher, and intervals of the same widths."""
+        value = None if self.value is None else self.value + by
+        ends = self.interval and (self.interval[0] + by, self.interval[1] + by)
+        drop = None if self.drop is None else self.drop - by
+        lost = self.drop_interval and (self.drop_interval[0] - by, self.drop_interval[1] - by)
+        return replace(self, value=value, drop=drop, interval=ends, drop_interval=lost)
+
+    @property
+    def at_worst(self) -> Score:
+        """The score at the worse ends of its intervals; without those figures that have none."""
+        value = self.interval[0] if self.interval else None
+        drop = self.drop_interval[1] if self.drop_interval else None
+        return replace(self, value=value, drop=drop)
 
 
 def _measure_of(accuracy: Accuracy, metric: Metric) -> Measure:
@@ -399,28 +523,30 @@ def _measure_of(accuracy: Accuracy, metric: Metric) -> Measure:
     return next(measure for measure in accuracy.measures if measure.name == name)
 
 
-def score_of(accuracy: Accuracy, metric: Metric) -> Score:
+def score_of(accuracy: Accuracy, metric: Metric, interval: Interval | None = None) -> Score:
     """The score of a model by one metric.
 
     Args:
         accuracy: The comparison of the model with FP32, by this metric among others.
         metric: The metric. One of single outputs is taken from the output where it is worst.
+        interval: The ends of the 95 % interval of the metric; None where the samples do not tell.
     """
     measure = _measure_of(accuracy, metric)
-    drop = _drop(measure)
+    drop, factor = _drop(measure), _factor(measure)
     if drop is not None and is_error(metric):
         drop = abs(drop)
-    return Score(drop, FIGURES["sqnr"].worst(accuracy.outputs), _value(measure), is_share(measure))
-
-
-def has_margin(accuracy: Accuracy, metric: Metric) -> bool:
-    """True if a metric is a level or another mean, and neither a share nor the largest of all errors.
-
-    Args:
-        accuracy: The comparison of the model with FP32, by this metric among others.
-        metric: The metric.
-    """
-    return not is_error(metric) and _measure_of(accuracy, metric).unit != PERCENT
+    perfect = math.inf if measure.perfect is None else measure.perfect
+    ends = drop_ends = None
+    if interval is not None:
+        most = min(perfect, 1.0) if factor > 1 else perfect
+        ends = factor * interval[0], factor * min(interval[1], most)
+        against = [one.interval for one in measure.comparisons if one.against == REFERENCE]
+        if math.isfinite(perfect):
+            drop_ends = factor * perfect - ends[1], factor * perfect - ends[0]
+        elif against and against[0][0] < against[0][1]:  # no difference at all tells nothing of others
+            drop_ends = -factor * against[0][1], -factor * against[0][0]
+    worst = FIGURES["sqnr"].worst(accuracy.outputs)
+    return Score(drop, worst, _value(measure), is_share(measure), ends, drop_ends)
 
 
 def is_error(metric: Metric) -> bool:

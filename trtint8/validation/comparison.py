@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches, LabelledFeed
-from calibrators.data.feeds import Array, FeedDict, NamedArrays, batch_rows, is_float
+from calibrators.data.feeds import Array, FeedDict, Indices, NamedArrays, batch_rows, is_float
 from calibrators.data.inputs import InputSpec
 from calibrators.data.samples import check_feed, numbered
 from calibrators.data.sources.arrays import first_labels
@@ -36,7 +36,7 @@ from trtint8.validation.accuracy import (
     ValidatedModel,
 )
 from trtint8.validation.batch import Batch, BatchForm, by_sample, count_rows
-from trtint8.validation.budget import Budget, Goal, judged
+from trtint8.validation.budget import Goal, Score, judged, score_of
 from trtint8.validation.class_scores import check_class_folders
 from trtint8.validation.detection.decoding import may_hold_rows
 from trtint8.validation.detection.layouts import SeenLayouts
@@ -48,6 +48,7 @@ from trtint8.validation.metrics import (
     check_metrics,
     layout_note,
     measurands,
+    metric_name,
     reads_layouts,
     usual_metrics,
 )
@@ -57,15 +58,16 @@ from trtint8.validation.output_shapes import (
     differing_outputs,
     outputs_without_samples,
 )
-from trtint8.validation.significance import Comparison, SameAnswer, Share, as_number
+from trtint8.validation.significance import Comparison, Interval, SameAnswer, Share, as_number
 from trtint8.validation.tensors import TensorMeter
 
 
 def compare_models(
     models: OpenModels,
     batches: Batches,
-    budget: Budget | None = None,
+    goal_of: GoalOf | None = None,
     *,
+    decided: Score | None = None,
     description: str = VALIDATING,
     progress: bool = True,
 ) -> Accuracy:
@@ -74,7 +76,8 @@ def compare_models(
     Args:
         models: The models and the reference.
         batches: The data, with labels where there are some.
-        budget: What the samples are to keep, by one of the metrics; None for nothing.
+        goal_of: See :func:`merge_results`.
+        decided: See :meth:`trtint8.validation.budget.Goal.judge`.
         description: Text of the progress bar.
         progress: Show a progress bar on a terminal.
 
@@ -87,22 +90,24 @@ def compare_models(
         ModelError: A model's outputs differ from the reference's in shape.
     """
     with models.results(batches, description=description, progress=progress) as results:
-        return merge_results(results, models.metrics, batches.class_names, budget)
+        return merge_results(results, models.metrics, batches, goal_of, decided)
 
 
 def merge_results(
     results: Iterable[BatchResult],
     metrics: Sequence[Metric] | None,
-    class_folders: Sequence[str] | None = None,
-    budget: Budget | None = None,
+    batches: Batches,
+    goal_of: GoalOf | None = None,
+    decided: Score | None = None,
 ) -> Accuracy:
     """Merges the results of batches.
 
     Args:
         results: The result of each batch, in the order of the data.
         metrics: The metrics that were asked for; None where the usual ones were measured.
-        class_folders: Names of the sub-folders whose order gives the class indices, where there are some.
-        budget: What the samples are to keep, by one of the metrics; None for nothing.
+        batches: The data, which knows its classes and which samples belong together.
+        goal_of: Gives what the samples are to keep, by one of the metrics; None for nothing.
+        decided: See :meth:`trtint8.validation.budget.Goal.judge`.
 
     Returns:
         The comparison over all batches.
@@ -115,18 +120,50 @@ def merge_results(
     Warns:
         UserWarning: The samples do not show what INT8 costs, or cannot judge the budget.
     """
+    totals = _totals(results, metrics, batches, goal_of)
+    goal = totals.goal
+    return judged(totals.accuracy(), goal, totals.interval(goal.metric) if goal else None, decided)
+
+
+def score_results(results: Iterable[BatchResult], metric: Metric, batches: Batches) -> Score:
+    """Returns the score of the first model by one metric, with its interval.
+
+    Args:
+        results: The result of each batch, in the order of the data, for this metric and ``sqnr``.
+        metric: The metric.
+        batches: The data.
+
+    Raises:
+        CalibrationDataError: There is no batch, or the metric does not apply to one.
+
+    Warns:
+        UserWarning: The samples do not show what INT8 costs.
+    """
+    totals = _totals(results, [metric, "sqnr"], batches)
+    return score_of(judged(totals.accuracy(), None), metric, totals.interval(metric))
+
+
+def _totals(
+    results: Iterable[BatchResult],
+    metrics: Sequence[Metric] | None,
+    batches: Batches,
+    goal_of: GoalOf | None = None,
+) -> _Totals:
+    """What all batches have together; a goal that does not apply is refused after the first one."""
     totals: _Totals | None = None
-    goal: Goal | None = None
     for result in results:
         if totals is None:
-            check_class_folders(class_folders, result.form, [str(name) for name in result.reference])
-            goal = budget.goal(result.form) if budget else None
-            totals = _Totals(result, metrics)
+            check_class_folders(batches.class_names, result.form, [str(name) for name in result.reference])
+            goal = goal_of(result.form) if goal_of else None
+            totals = _Totals(result, metrics, batches.groups, goal)
         totals.add(result)
     if totals is None:
         raise CalibrationDataError("the data has no samples; pass at least one")
-    return judged(totals.accuracy(), goal)
+    return totals
 
+
+#: Gives what samples are to keep, for the form of a batch.
+GoalOf: TypeAlias = Callable[[BatchForm], Goal]
 
 #: What was measured on one model: the meter of each metric, by the metric's name, and those of outputs, of
 #: tensors inside and of picks, by their classes.
@@ -328,7 +365,7 @@ class OpenModels:
             meters: dict[str | type, Any] = {}
             if figures:
                 fidelity = FidelityMeter(declared.parts, figures)
-                fidelity.add(self._split(all_got), self._split(all_wanted))
+                fidelity.add(self._split(all_got), self._split(all_wanted), rows)
                 picks = PicksMeter(declared.shown)
                 picks.add(all_got, all_wanted, rows)
                 meters |= {FidelityMeter: fidelity, PicksMeter: picks}
@@ -363,8 +400,15 @@ class OpenModels:
 class _Totals:
     """Everything measured on the batches so far."""
 
-    def __init__(self, first: BatchResult, metrics: Sequence[Metric] | None) -> None:
+    def __init__(
+        self,
+        first: BatchResult,
+        metrics: Sequence[Metric] | None,
+        groups: Indices | None,
+        goal: Goal | None,
+    ) -> None:
         """Starts empty; the first batch only decides which models and metrics there are."""
+        self._groups, self.goal = groups, goal
         self._metrics, self._choice = _metrics(metrics, first.choice), first.choice
         self._asked = measurands(self._metrics, first.form)
         self._descriptions, self._samples, self._form = first.descriptions, 0, first.form
@@ -418,6 +462,15 @@ class _Totals:
         _, *others = self._descriptions
         also = dict(zip(others, results[1:], strict=True))
         return replace(results[0], also=also, in_integers=self._in_integers)
+
+    def interval(self, metric: Metric) -> Interval | None:
+        """The 95 % interval of a metric of the first model; None where the samples do not tell."""
+        own, figure = self._models[0], figure_of(metric)
+        if figure is None:
+            found: Interval | None = own[metric_name(metric)].interval(self._groups)
+            return found
+        # The largest error of all says nothing of how much others differ.
+        return None if figure.smaller_is_better else own[FidelityMeter].figure_interval(figure, self._groups)
 
     def _seen(
         self, reference: Mapping[str, Share | float]
@@ -494,7 +547,7 @@ class _Totals:
             sides = {REFERENCE: self._reference}
         elif index:
             return ()
-        found = (own[one.name].against(side[one.name], name) for name, side in sides.items())
+        found = (own[one.name].against(side[one.name], name, self._groups) for name, side in sides.items())
         return tuple(filter(None, found))
 
 

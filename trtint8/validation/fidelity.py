@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from operator import add
 from typing import Any, NamedTuple, cast
 
@@ -22,7 +23,7 @@ from trtint8.models.outputs.joined import OutputPart
 from trtint8.models.outputs.picked import ShownPicks
 from trtint8.validation.batch import Batch, BatchForm, by_sample
 from trtint8.validation.meters import DECIBELS, Answers, Measurand, PartsMeter, SumsMeter
-from trtint8.validation.significance import SameAnswer
+from trtint8.validation.significance import Interval, SameAnswer, by_group, totals_interval
 
 #: Elements that are compared at once: as float64, so many fit into a processor's cache.
 _BLOCK = 1 << 15
@@ -184,7 +185,7 @@ def figure_of(metric: object) -> Figure | None:
 
 
 class FidelityMeter(PartsMeter[Floats]):
-    """Sums over the elements of outputs, kept for each batch until all are added up in the order of the data.
+    """Sums over the elements of outputs, kept for each sample until all are added up in their order.
 
     So the result does not depend on where a batch was run.
 
@@ -199,46 +200,101 @@ class FidelityMeter(PartsMeter[Floats]):
         self._outputs = tuple(outputs)
         self._figures = [name for name, one in FIGURES.items() if one.is_usual or name in asked]
         self._tokens = any(FIGURES[name].of_tokens for name in self._figures)
+        self._by_sample = True
 
-    def add(self, outputs: NamedArrays, reference: NamedArrays) -> None:
+    def add(self, outputs: NamedArrays, reference: NamedArrays, rows: int) -> None:
         """Adds one batch.
 
         Args:
             outputs: The model's outputs, by name.
             reference: The reference's outputs. One that the model does not give, or in another shape, has no
                 fidelity: all its figures are NaN.
+            rows: Number of samples in the batch. A batch is one sample if an output's axis 0 is not the
+                samples.
         """
-        sums = [self._sums(part, outputs.get(part.name), reference[part.name]) for part in self._outputs]
+        by_sample = all(one.ndim and len(one) == rows for one in reference.values())
+        sums = [
+            self._sums(part, outputs.get(part.name), reference[part.name], rows if by_sample else 1)
+            for part in self._outputs
+        ]
         self._parts.append(np.array(sums))
+        self._by_sample = self._by_sample and by_sample
+
+    def merge(self, other: PartsMeter[Floats]) -> None:
+        """Adds what the same metric measured on the same model in later batches."""
+        assert isinstance(other, FidelityMeter)
+        super().merge(other)
+        self._by_sample = self._by_sample and other._by_sample
 
     def value(self) -> tuple[Fidelity, ...]:
         """The fidelity over all batches, in the order of the outputs."""
         found = []
-        for part, sums in zip(self._outputs, np.stack(self._parts, axis=1), strict=True):
+        for part, sums in zip(self._outputs, np.concatenate(self._parts, axis=1), strict=True):
             total = Sums.total(sums)
             figures: dict[str, Any] = {FIGURES[name].field: FIGURES[name].of(total) for name in self._figures}
             found.append(Fidelity(part.name, **figures))
         return tuple(found)
 
-    def _sums(self, part: OutputPart, output: Array | None, reference: Array) -> Sums:
+    def figure_interval(self, figure: Figure, groups: Indices | None = None) -> Interval | None:
+        """The ends of the 95 % interval of a figure of the output where it is worst.
+
+        Args:
+            figure: A mean over all elements, and not the largest of them.
+            groups: The number of each sample's group; None where each sample stands alone.
+
+        Returns:
+            The ends; None where the samples do not tell.
+        """
+        if not self._by_sample and groups is not None:
+            return None
+
+        def of(totals: Floats) -> Floats:
+            rows = totals.reshape(-1, totals.shape[-1])
+            found = [figure.of(Sums._make((*row, 0.0, 0.0))) for row in rows.tolist()]
+            return np.array(found, np.float64).reshape(totals.shape[:-1])
+
+        outputs = [sums[:, :-2] for sums in np.concatenate(self._parts, axis=1)]
+        values = [float(of(sums.sum(axis=0))) for sums in outputs]
+        worst = (np.argmax if figure.smaller_is_better else np.argmin)(values)
+        return totals_interval(by_group(outputs[int(worst)], groups), of)
+
+    def _sums(self, part: OutputPart, output: Array | None, reference: Array, samples: int) -> Floats:
+        """The sums of each sample, shape (samples, sums)."""
         tokens = self._tokens and reference.ndim > 1
         if output is None or output.shape != reference.shape:
             nan = math.nan
-            return Sums(nan, nan, product=nan, noise=nan, cosines=nan, tokens=float(tokens), error=nan)
-        blocks = []
+            none = Sums(nan, nan, product=nan, noise=nan, cosines=nan, tokens=float(tokens), error=nan)
+            return np.tile(np.array(none), (samples, 1))
+        width = reference.shape[-1] if tokens else 1
+        found = np.zeros((samples, len(Sums._fields)))
+        sides = [array.reshape(samples, reference.size // max(samples, 1)) for array in (reference, output)]
         with np.errstate(invalid="ignore", over="ignore"):  # infinite values have no difference
-            for wanted, got in in_blocks(reference, output):
+            for rows, columns in _blocks(*sides[0].shape, width):
+                wanted, got = (side[rows, columns].astype(np.float64) for side in sides)
                 if part.partly_copied:
                     changed = wanted != got
-                    rows = changed.any(axis=1)
-                    wanted, got = (np.where(changed, array, 0.0)[rows] for array in (wanted, got))
+                    wanted, got = (np.where(changed, array, 0.0) for array in (wanted, got))
                 error = wanted - got
-                pairs = ((wanted, wanted), (got, got), (wanted, got), (error, error))
-                cosines = row_cosines(got, wanted) if tokens else np.empty(0)
-                products = (inner_product(a, b) for a, b in pairs)
-                largest = np.abs(error).max(initial=0.0)
-                blocks.append((*products, cosines.sum(), cosines.size, largest, 0.0))
-        return Sums.total(blocks)
+                own = found[rows]
+                for index, (a, b) in enumerate(((wanted, wanted), (got, got), (wanted, got), (error, error))):
+                    own[:, index] += np.einsum("ij,ij->i", a, b)
+                if tokens:
+                    vectors = [array.reshape(len(own), -1, width) for array in (got, wanted)]
+                    counted = np.ones(vectors[0].shape[:2], bool)
+                    if part.partly_copied:
+                        counted = changed.reshape(vectors[0].shape).any(axis=2)
+                    own[:, 4] += np.where(counted, row_cosines(*vectors), 0.0).sum(axis=1)
+                    own[:, 5] += counted.sum(axis=1)
+                own[:, 6] = np.maximum(own[:, 6], np.abs(error).max(axis=1, initial=0.0))
+        return found
+
+
+def _blocks(samples: int, elements: int, width: int) -> Iterator[tuple[slice, slice]]:
+    """The rows and columns of blocks that fit into a processor's cache: samples, or whole vectors of one."""
+    rows = max(1, _BLOCK // max(elements, 1))
+    columns = max(1, _BLOCK // width) * width
+    for row, column in product(range(0, samples, rows), range(0, elements, columns)):
+        yield slice(row, row + rows), slice(column, column + columns)
 
 
 def in_blocks(reference: Array, output: Array) -> Iterator[tuple[Floats, Floats]]:

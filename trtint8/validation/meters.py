@@ -19,10 +19,15 @@ from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import Batch, BatchForm
 from trtint8.validation.significance import (
     Comparison,
+    Interval,
     SameAnswer,
     Share,
+    by_group,
     compare_hits,
     compare_totals,
+    independent_samples,
+    share_interval,
+    totals_interval,
 )
 
 
@@ -37,15 +42,27 @@ class Meter(Protocol):
         """The metric over all batches."""
         ...
 
-    def against(self, other: Any, name: str) -> Comparison | None:
+    def against(self, other: Any, name: str, groups: Indices | None = None) -> Comparison | None:
         """Compares the metric with its value on another model.
 
         Args:
             other: The meter of the same metric on the other model, for the same samples.
             name: The other model's name.
+            groups: The number of each sample's group; None where each sample stands alone.
 
         Returns:
             The comparison; None where samples have no values of their own.
+        """
+        ...
+
+    def interval(self, groups: Indices | None = None) -> Interval | None:
+        """The ends of the 95 % interval of the metric.
+
+        Args:
+            groups: The number of each sample's group; None where each sample stands alone.
+
+        Returns:
+            The ends; None where the samples do not tell.
         """
         ...
 
@@ -91,7 +108,11 @@ class PartsMeter(Generic[PartT]):
         other._parts = []
         return other
 
-    def against(self, other: Any, name: str) -> Comparison | None:  # noqa: ARG002  # named as in the protocol
+    def against(self, other: Any, name: str, groups: Indices | None = None) -> Comparison | None:  # noqa: ARG002  # named as in the protocol
+        """None, where samples have no values of their own."""
+        return None
+
+    def interval(self, groups: Indices | None = None) -> Interval | None:  # noqa: ARG002
         """None, where samples have no values of their own."""
         return None
 
@@ -107,9 +128,14 @@ class HitMeter(PartsMeter[Flags]):
         """The share of samples on which the model is right."""
         return Share(sum(int(part.sum()) for part in self._parts), sum(map(len, self._parts)))
 
-    def against(self, other: HitMeter, name: str) -> Comparison:
+    def against(self, other: HitMeter, name: str, groups: Indices | None = None) -> Comparison:
         """Compares with another model's meter by McNemar's test."""
-        return compare_hits(np.concatenate(self._parts), np.concatenate(other._parts), name)
+        return compare_hits(np.concatenate(self._parts), np.concatenate(other._parts), name, groups)
+
+    def interval(self, groups: Indices | None = None) -> Interval:
+        """The ends of the 95 % interval of the share."""
+        hits = np.concatenate(self._parts).astype(np.float64)
+        return share_interval(self.value().value, independent_samples(hits, groups))
 
 
 def mean(totals: Floats) -> Floats:
@@ -148,11 +174,31 @@ class SumsMeter(PartsMeter[Floats]):
         """The metric over all batches."""
         return float(self._function(self._joined(0).sum(axis=0)))
 
-    def against(self, other: SumsMeter, name: str) -> Comparison | None:
-        """Compares by a paired bootstrap over samples, or over batches where samples have no sums."""
+    def against(self, other: SumsMeter, name: str, groups: Indices | None = None) -> Comparison | None:
+        """Compares by a paired bootstrap over samples, or over batches where samples have no sums.
+
+        Groups of samples are drawn as a whole; batches cannot be put together to groups.
+        """
         width = max(self._width, other._width)
         unit = "samples" if self._by_sample else "batches"
-        return compare_totals(self._joined(width), other._joined(width), self._function, name, unit)
+        if groups is not None:
+            if not self._by_sample:
+                return None
+            unit = "groups"
+        own, others = (by_group(one._joined(width), groups) for one in (self, other))
+        return compare_totals(own, others, self._function, name, unit)
+
+    def interval(self, groups: Indices | None = None) -> Interval | None:
+        """The ends of the 95 % interval by a bootstrap over samples or batches, or over groups of samples."""
+        if not self._by_sample and groups is not None:
+            return None
+        sums = self._joined(0)
+        found, value = totals_interval(by_group(sums, groups), self._function), self.value()
+        if found is None or math.isinf(value):
+            return found
+        # What the metric adds to the function is the same for all samples.
+        added = value - float(self._function(sums.sum(axis=0)))
+        return found[0] + added, found[1] + added
 
     @property
     def _width(self) -> int:

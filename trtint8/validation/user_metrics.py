@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from calibrators.data.feeds import Array, FeedDict, NamedArrays
+from calibrators.data.feeds import Array, FeedDict, Indices, NamedArrays
 from calibrators.errors import CalibrationDataError, UnsupportedError, counted, failures_named
 from trtint8.validation.batch import Batch, copied
 from trtint8.validation.meters import Measurand, SumsMeter, mean
@@ -129,7 +129,10 @@ class UserMeter:
         """The metric's own."""
         return _value_of(self._metric)
 
-    def against(self, other: object, name: str) -> None:
+    def against(self, other: object, name: str, groups: Indices | None = None) -> None:
+        """None, because the metric has no value per sample."""
+
+    def interval(self, groups: Indices | None = None) -> None:
         """None, because the metric has no value per sample."""
 
 

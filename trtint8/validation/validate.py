@@ -17,7 +17,7 @@ import onnx_ir as ir
 from calibrators.checks import PATH_TYPES, FilePath, check_mapping, keeping_warnings, warn_user
 from calibrators.data.batches import Batches, Shard, Source, observed, warning_of_inputs
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import CalibratedInputs, DataOptions, LabelSource
+from calibrators.data.inputs import CalibratedInputs, DataOptions, GroupSource, LabelSource
 from calibrators.data.opening import DataSource
 from calibrators.data.samples import DataFingerprint
 from calibrators.errors import (
@@ -55,7 +55,7 @@ from trtint8.quantization.config import ArithmeticName, arithmetic_named
 from trtint8.runtime.bindings import LoadingOptions
 from trtint8.validation.accuracy import NOT_IN_INT8, REFERENCE, VALIDATED, Accuracy
 from trtint8.validation.budget import Budget
-from trtint8.validation.comparison import BatchResult, OpenModels, compare_models, merge_results
+from trtint8.validation.comparison import BatchResult, GoalOf, OpenModels, compare_models, merge_results
 from trtint8.validation.detection.layouts import LOOKED_AT
 from trtint8.validation.metrics import Metric, check_metrics, reads_layouts
 from trtint8.validation.opening import (
@@ -81,6 +81,7 @@ def validate(
     arithmetic: ArithmeticName | None = None,
     also: Mapping[str, AnyModel] | None = None,
     labels: LabelSource | None = None,
+    groups: GroupSource | None = None,
     metrics: Metric | Sequence[Metric] | None = None,
     max_drop: float | None = None,
     minimum: float | None = None,
@@ -107,8 +108,8 @@ def validate(
     The result is the same, bit for bit, for any number of workers; the number of threads, and the batch size,
     may change the last bits of what ONNX Runtime computes.
 
-    Memory grows with the data by one byte per sample, metric and model (16 bytes for a function as metric). A
-    metric over the data set may need more.
+    Memory grows with the data by one byte per sample, metric and model (16 bytes for a function as metric, 64
+    for each output). A metric over the data set may need more.
 
     Args:
         model: A Q/DQ model, or the path of an engine file; called INT8 in the result.
@@ -125,6 +126,9 @@ def validate(
         also: Other models or engines to judge on the same samples, by name, such as ``{"FP16": path}``.
         labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``; for
             a folder of images also that of COCO's instances, a ``.json``.
+        groups: Which samples belong together, such as windows of one recording or text: they say less than
+            others, so intervals are wider. A number says how many samples in a row do. An array, or the path
+            of an ``.npy`` or ``.npz``, has one label per sample, such as the name of its recording.
         metrics: What to measure, one metric or several. A metric has a name, or is a function or an object.
             Names for class scores are ``top1``, ``top5`` or any ``topK``, ``agreement``, and
             ``agreement_all`` (all outputs at once); for images ``psnr``; for classes of positions ``pixels``
@@ -180,14 +184,14 @@ def validate(
     if taken := [name for name in also if name in (VALIDATED, REFERENCE)]:
         whose = "reference" if taken[0] == REFERENCE else "model"
         raise ModelError(f"'{taken[0]}' in {Argument('also')} is the name of the {whose}; take another")
-    asked, budget = None if metrics is None else _listed(metrics), None
+    asked, goal_of = None if metrics is None else _listed(metrics), None
     if max_drop is not None or minimum is not None:
         if asked is not None and not asked:
             raise CalibrationDataError(
                 f"{Argument('metrics')} names none, and {Argument('max_drop')} and {Argument('minimum')} are "
                 "limits of the first; name one"
             )
-        budget = Budget(max_drop, asked[0] if asked else None, minimum)
+        goal_of = Budget(max_drop, asked[0] if asked else None, minimum).goal
     integers = _integers(table, arithmetic)
     if reference is None and integers is None:
         raise ModelError(
@@ -197,7 +201,9 @@ def validate(
     given = model if reference is None else reference
     judged, source, *others = open_modules((model, given, *also.values()), example_inputs)
     models = {VALIDATED: judged, **dict(zip(also, others, strict=True))}
-    options = DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels, skip_bad=skip_bad)
+    options = DataOptions(
+        batch_size, limit, preprocessing=preprocessing, labels=labels, skip_bad=skip_bad, groups=groups
+    )
     run, loading = RunOptions(threads, executor, progress=progress), LoadingOptions(allow_host_code, plugins)
     with keeping_warnings() as said:
         whole = load_model(source)
@@ -207,7 +213,7 @@ def validate(
         setting = Setting(original.inputs, declared, loading, asked, run.threads, integers=integers)
         batches = compared.open_data(data, options, run.threads)
         compare = _compare_here if run.is_local else _compare_by_workers
-        accuracy, origins = compare(_Models(models, source, whole, original), batches, run, setting, budget)
+        accuracy, origins = compare(_Models(models, source, whole, original), batches, run, setting, goal_of)
     found = identified(accuracy, origins, original)
     return replace(found, warnings=tuple(dict.fromkeys((*found.warnings, *said))))
 
@@ -322,7 +328,7 @@ def _refuse_exchanged(models: Mapping[str, Model | Path], reference: Model) -> N
 
 
 def _compare_here(
-    models: _Models, batches: Batches, run: RunOptions, setting: Setting, budget: Budget | None
+    models: _Models, batches: Batches, run: RunOptions, setting: Setting, goal_of: GoalOf | None
 ) -> tuple[Accuracy, list[Origin]]:
     """Compares in this process, and says where the models come from."""
     setting, original = replace(setting, rows=batches.usual_rows), models.original
@@ -343,11 +349,11 @@ def _compare_here(
             # A single one is looked at where it is measured.
             if head and len(head.batches) > 1 and reads_layouts(setting.metrics, first[0].labels, picked):
                 opened.look(Batches.of_shard(head, batches.source).labelled())
-            return compare_models(opened, samples, budget, progress=run.progress), origins
+            return compare_models(opened, samples, goal_of, progress=run.progress), origins
 
 
 def _compare_by_workers(
-    models: _Models, batches: Batches, run: RunOptions, setting: Setting, budget: Budget | None
+    models: _Models, batches: Batches, run: RunOptions, setting: Setting, goal_of: GoalOf | None
 ) -> tuple[Accuracy, list[Origin]]:
     """Compares as :func:`_compare_here` does, by workers in other processes.
 
@@ -371,7 +377,7 @@ def _compare_by_workers(
     reference = _sent(models.source, models.original)
     work = _ValidationWork(sent, reference, setting, head, batches.source)
     with run.results(work, batches, description=VALIDATING) as results:
-        return merge_results(results, metrics, batches.class_names, budget), origins
+        return merge_results(results, metrics, batches, goal_of), origins
 
 
 #: Why a worker was sent paths.

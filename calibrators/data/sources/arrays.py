@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators import records
-from calibrators.checks import PATH_TYPES, FilePath, as_integer
+from calibrators.checks import PATH_TYPES, FilePath, as_integer, positive_integer, refuse_empty_path
 from calibrators.data.batches import AtPath, IndexedSource, first_samples
 from calibrators.data.feeds import (
     LABELS,
@@ -488,18 +488,52 @@ def load_labels(labels: Any, count: int | None) -> Array:
     """
     if not isinstance(labels, PATH_TYPES):
         return as_labels(labels, count, "labels")
-    path = Path(labels)
+    return as_labels(_labels_of_file(Path(labels), LABELS), count, f"labels file '{labels}'")
+
+
+def _labels_of_file(path: Path, name: str) -> Array:
+    """The array of a .npy, or the one of a .npz that has a name or is the only one."""
     if path.suffix.lower() not in ARRAY_SUFFIXES:
-        raise CalibrationDataError(f"labels file '{path}' must be a .npy or .npz file; convert it")
+        raise CalibrationDataError(f"{name} file '{path}' must be a .npy or .npz file; convert it")
     loaded = load_arrays(path)
-    if isinstance(loaded, dict):
-        if LABELS not in loaded and len(loaded) != 1:
-            raise CalibrationDataError(
-                f"labels file '{path}' has no array named '{LABELS}' among {such_as(sorted(loaded))}; "
-                f"rename the one that holds them"
-            )
-        loaded = loaded[LABELS] if LABELS in loaded else next(iter(loaded.values()))
-    return as_labels(loaded, count, f"labels file '{path}'")
+    if not isinstance(loaded, dict):
+        return loaded
+    if name not in loaded and len(loaded) != 1:
+        raise CalibrationDataError(
+            f"{name} file '{path}' has no array named '{name}' among {such_as(sorted(loaded))}; rename the "
+            "one that holds them"
+        )
+    return loaded[name] if name in loaded else next(iter(loaded.values()))
+
+
+def load_groups(groups: Any, count: int) -> Indices:
+    """Which samples belong together.
+
+    Args:
+        groups: One label per sample, of any type that can be sorted, or the path of a .npy or of a .npz with
+            ``groups`` or one array only; or how many samples in a row make a group.
+        count: How many samples there are.
+
+    Returns:
+        The number of each sample's group, shape (count,).
+
+    Raises:
+        CalibrationDataError: The file is unusable, or there is not one label per sample.
+    """
+    if not isinstance(groups, (*PATH_TYPES, np.ndarray, Sequence)):
+        return np.arange(count) // positive_integer("groups", groups)
+    what = f"{Argument('groups')}"
+    if isinstance(groups, PATH_TYPES):
+        refuse_empty_path("the groups", groups, CalibrationDataError)
+        groups, what = _labels_of_file(Path(groups), "groups"), f"groups file '{groups}'"
+    labels = labels_array(groups, what, "give one label per sample")
+    if labels.ndim != 1 or len(labels) != count or labels.dtype.kind not in "biufUS":
+        raise CalibrationDataError(
+            f"{what} is {labels.dtype} of shape {shape_text(labels.shape)} and the data has "
+            f"{counted(count, 'sample')}; give one number or text per sample, or how many samples in a row "
+            "belong together"
+        )
+    return np.unique(labels, return_inverse=True)[1]
 
 
 def labels_array(labels: Any, what: str, advice: str) -> Array:

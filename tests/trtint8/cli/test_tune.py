@@ -74,6 +74,20 @@ def test_least_values_and_budgets_that_are_not_kept(arguments, capsys, refused):
     assert Path("out.onnx").read_bytes() == Path("out.missed.onnx").read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ("--max-drop 0.5 --certain", "--certain"),  # the samples are too few
+        ("--metric max_error --max-drop 1 --certain", "--certain"),
+        ("--max-drop 0.5 --groups 1000", "--groups"),  # all are one group
+    ],
+)
+def test_what_is_never_certain_is_refused_before_the_search(arguments, capsys, more, named):
+    assert main([*arguments, *more.split()]) == 2
+    *said, error = capsys.readouterr().err.splitlines()
+    assert named in error and not any("as calibrated" in line for line in said)
+
+
 def test_files_that_a_missed_budget_would_replace_are_refused_first(arguments, refused):
     Path("out.missed.float.onnx").write_bytes(b"of the user")
     assert "out.missed.float.onnx" in refused(*arguments, "--max-drop 0.5")

@@ -79,9 +79,21 @@ def test_mistakes_are_one_sentence(arguments, more, words, refused):
 
 
 def test_a_budget_decides_the_status(arguments, capsys, as_json):
-    succeeds(*arguments, "--max-drop 1")
-    kept = "on 597 samples the budget (top1: a drop of at most 1 point) is kept: drop "
-    assert kept in capsys.readouterr().out
+    succeeds(*arguments, "--max-drop 2")
+    kept = "on 597 samples the budget (top1: a drop of at most 2 points) is kept: drop "
+    printed = capsys.readouterr()
+    assert kept in printed.out and not printed.err
+    # What lies within the budget, and its interval does not, is a warning.
+    succeeds(*arguments, "--max-drop 0.9")
+    printed = capsys.readouterr()
+    uncertain = (
+        "on 597 samples the budget (top1: a drop of at most 0.9 points) is kept, but not for certain: "
+    )
+    assert uncertain in printed.out and uncertain in printed.err
+    found = as_json(*arguments, "--max-drop 0.9 --groups 3")
+    assert found["judgement"]["verdict"] == "uncertain" and uncertain in " ".join(found["warnings"])
+    low, high = found["judgement"]["drop_interval"]
+    assert low < found["judgement"]["drop"] < high
     # Nothing is 100 %, as FP32 is not.
     assert main([*arguments, "--min", "100", "--max-drop", "1"]) == 1
     missed = "the budget (top1: a drop of at most 1 point and at least 100 %) is missed: drop "

@@ -560,6 +560,9 @@ def test_a_classifier_keeps_its_body_in_fp16():
         ("IsInf", [], {}),
         ("NonZero", [], {}),
         ("Sin", [], {}),
+        ("Log", [], {}),
+        ("ReduceLogSum", [], {}),
+        ("Atanh", [], {}),
     ],
 )
 def test_what_leads_up_to_a_decision_since_the_last_layer_stays_in_fp32(decision):
@@ -628,6 +631,29 @@ IN_BRANCHES = ", ".join(
             {"s": 1e-6, "y": 1.0},
         ),
         ("float[2, 8] x", "[small] s = MatMul (x, w) [add] y = Add (x, s)", "small add", {"s": 1e-6}),
+        # A variance by squares: what lies between nodes in FP32 stays there, however many they are.
+        (
+            "float[2, 8] x",
+            """[square] s = Mul (x, x) [mean] m = ReduceMean (s) [first] a = Neg (m) [second] b = Abs (a)
+            [third] c = Sub (b, zero) [root] r = Sqrt (c) [outside] y = Mul (x, r)""",
+            "square mean first second third root",
+            None,
+        ),
+        # Embeddings are not: their table would be twice as large.
+        (
+            "int64[2, 4] x",
+            "[look_up] e = Gather (w, x) [negate] n = Neg (e) [root] y = Sqrt (n)",
+            "root",
+            None,
+        ),
+        # Not what one neighbour in FP16 reads or gives, nor what leads to it or comes of it alone.
+        (
+            "float[2, 8] x",
+            """[one] a = Exp (x) [two] b = Neg (a) [sum] c = Abs (b) [root] d = Sqrt (c)
+            [layer] e = MatMul (b, w) [last] y = Add (d, e)""",
+            "one root",
+            None,
+        ),
     ],
 )
 def test_decisions_positions_and_small_sums(inputs, body, stay, peaks):

@@ -1,14 +1,13 @@
 """What INT8 makes of a candidate, scorerd on samples."""
 
 import dataclasses
-from functools import partial
 
 import numpy as np
 import pytest
 
 import trtint8
-from calibrators.data.batches import Batches
-from calibrators.data.opening import open_batches
+from calibrators.data.inputs import DataOptions
+from calibrators.data.opening import open_batches, open_data
 from calibrators.data.samples import SampleSizes
 from tests.trtint8.detectors import PICKED_FROM, images, ranking_detector
 from tests.trtint8.simulation.opened import parsed
@@ -52,23 +51,23 @@ def test_a_score_and_its_comparison_agree(candidate, batches):
     assert score.sqnr_db == accuracy.outputs[0].sqnr_db > 20
 
 
-def test_a_level_has_a_margin_and_a_share_has_none(candidate, batches):
-    def margin(batches, metric):
-        scorer = Scorer(candidate.model, batches, metric)
-        assert scorer.score(candidate).margin == 0  # until it is asked for
-        return scorer.margin()
-
-    assert margin(batches, "top1") == 0
+def test_scores_have_intervals_however_samples_lie_in_batches(candidate, batches):
     images = np.concatenate([feed["images"] for feed in batches])
-    smaller = open_batches({"images": images}, candidate.model.inputs, batch_size=12)
-    levels = []
-    for part in range(8):  # as many batches
-        feeds = [feed for number, feed in enumerate(smaller) if number != part]
-        others = Scorer(candidate.model, Batches.of_feeds(partial(iter, feeds)), "sqnr")
-        levels.append(others.score(candidate).sqnr_db)
-    # Student's t for seven degrees of freedom; the jackknife's variance of eight parts.
-    assert margin(smaller, "sqnr") == pytest.approx(2.365 * np.sqrt(7 * np.var(levels)), rel=0.01)
-    assert margin(batches, "sqnr") == 0  # three say too little
+
+    def ends(size, metric="sqnr", **more):
+        data = open_data({"images": images}, candidate.model.inputs, DataOptions(size, **more))
+        score = Scorer(candidate.model, data, metric).score(candidate)
+        assert score.interval[0] < score.value < score.interval[1]
+        return score.interval
+
+    assert ends(32) == pytest.approx(ends(1), abs=1e-3)
+    assert ends(32, groups=1) == ends(32)
+    assert ends(32, groups=np.arange(96)[::-1]) == ends(32)
+    low, high = ends(32, groups=np.arange(96) % 12)
+    assert high - low < 4
+    share = Scorer(candidate.model, batches, "top1").score(candidate)
+    assert share.interval[1] <= 100 and share.drop_interval[0] <= share.drop <= share.drop_interval[1]
+    assert Scorer(candidate.model, batches, "max_error").score(candidate).interval is None
 
 
 def test_agreement_is_a_share_of_other_classes(candidate, batches):

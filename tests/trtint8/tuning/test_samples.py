@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrators.data.inputs import DataOptions, InputSpec
-from calibrators.data.opening import open_batches
+from calibrators.data.opening import open_batches, open_data
 from calibrators.errors import CalibrationDataError
 from tests.trtint8.detectors import CLASSES as KINDS
 from tests.trtint8.detectors import Detector, images
@@ -115,6 +115,64 @@ def test_feed_dicts_that_cannot_be_divided(feeds, labels):
     data = open_batches([{"x": np.ones((1, 2), np.float32)}] * feeds, SPEC, labels=labels)
     with pytest.warns(UserWarning, match="to tune on cannot be divided"):
         assert divide(data) == (data, data)
+
+
+def in_groups(groups, size=3, labels=True):
+    count = 12 if isinstance(groups, int) else len(groups)
+    array = np.arange(count, dtype=np.float32)[:, None].repeat(2, axis=1)
+    data = {"x": array, **({"labels": np.arange(count)} if labels else {})}
+    return open_data(data, SPEC, DataOptions(size, groups=groups, shuffle=True))
+
+
+@given(st.lists(st.integers(0, 5), min_size=2, max_size=40), st.integers(1, 9))
+def test_groups_are_split_as_a_whole(groups, size):
+    batches = in_groups([f"recording {group}" for group in groups], size)
+    if len({*groups}) == 1:
+        with pytest.raises(CalibrationDataError, match="one group"):
+            split(batches)
+        return
+    halves = split(batches)
+    own = [seen(half) for half in halves]
+    assert sorted(own[0] + own[1]) == list(range(len(groups)))
+    assert not {groups[sample] for sample in own[0]} & {groups[sample] for sample in own[1]}
+    # As even as the largest group allows.
+    assert abs(len(own[0]) - len(own[1])) <= max(map(groups.count, groups))
+    for half, samples in zip(halves, own, strict=True):
+        assert half.labels.tolist() == samples
+        assert [half.name_of(row) for row in range(len(samples))] == [f"sample {one}" for one in samples]
+        numbers = dict(zip(samples, half.groups.tolist(), strict=True))
+        assert len({*numbers.values()}) == len({groups[sample] for sample in samples})
+
+
+def test_samples_in_a_row_are_a_group():
+    tuned_on, judged_on = split(in_groups(4))
+    assert sorted(seen(judged_on)) in ([0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11])
+    for part in divide(tuned_on):
+        assert {*np.diff(np.sort(seen(part))).tolist()} == {1} and part.num_samples == 4
+    assert open_batches({"x": np.zeros((4, 2), np.float32)}, SPEC).groups is None
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        (0, "groups is 0"),
+        (2.5, "groups is 2.5"),
+        (np.arange(11), "groups is int64 of shape 11 and the data has 12 samples"),
+        (np.zeros((12, 2)), "12x2"),
+        ("nowhere.npy", "nowhere.npy"),
+        ("groups.txt", "groups file 'groups.txt' must be a .npy or .npz"),
+    ],
+)
+def test_groups_that_name_none(groups, message):
+    data = {"x": np.zeros((12, 2), np.float32)}
+    with pytest.raises(CalibrationDataError, match=message):
+        open_data(data, SPEC, DataOptions(groups=groups))
+
+
+def test_groups_of_what_is_not_counted():
+    feeds = [{"x": np.zeros((3, 2), np.float32)}] * 4
+    with pytest.raises(CalibrationDataError, match=r"groups .*iterable"):
+        open_data(feeds, SPEC, DataOptions(groups=3))
 
 
 @pytest.mark.parametrize(("samples", "taken"), [(1, 3), (3, 3), (4, 6), (100, 8)])

@@ -57,8 +57,9 @@ def test_the_log_tells_what_was_tried(tuned):
 
 def test_it_shows_itself(tuned):
     assert repr(tuned).startswith("<Tuned: top-1 ") and repr(tuned).endswith(
-        "layers in float, within the budget (top1: a drop of at most 0.5 points)>"
+        "layers in float, within the budget (top1: a drop of at most 0.5 points), but not for certain>"
     )
+    assert tuned.verdict == tuned.to_json()["verdict"] == "uncertain" and tuned.keeps_goal
     page = tuned._repr_html_()
     assert ">tuned</th>" in page and ">before</th>" in page and page.count("ranges chosen by") == 1
     pytest.importorskip("pandas", reason="pandas is not installed (pip install 'trtint8[notebook]')")
@@ -170,6 +171,26 @@ def test_a_network_without_class_scores_needs_no_options():
     assert found.fits and found.score.drop is None and found.score.value == found.score.sqnr_db > 20
     assert "is no row of class scores" in found.accuracy.chosen
     assert found.accuracy.samples == 12  # two batches of 12: by default, the data would be a single one
+
+
+def test_what_has_to_be_certain_leaves_more_in_float():
+    images = normal(np.random.default_rng(1), 112, 3, 8, 8)
+    options = {"metric": "sqnr", "round_weights": False, "progress": False, "groups": 2}
+    found = trtint8.tune(maps_of_classes(), images[:16], images[16:], minimum=20, **options)
+    judgement = found.accuracy.judgement
+    assert found.verdict == judgement.verdict == "kept"
+    low, high = found.score.interval
+    assert 20 < low < found.score.value < high
+    assert judgement.interval[0] < judgement.value < judgement.interval[1]
+    # Between the figure and its lower end, the figure alone keeps the budget.
+    options["minimum"] = round((low + found.score.value) / 2, 3)
+    plain, sure = (
+        trtint8.tune(maps_of_classes(), images[:16], images[16:], certain=certain, **options)
+        for certain in (False, True)
+    )
+    assert plain.fits and plain.candidate.keep_float == ()
+    assert sure.fits and sure.candidate.keep_float and sure.score.interval[0] >= options["minimum"]
+    assert sure.goal.certain and str(plain.goal) in str(sure.goal) != str(plain.goal)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from trtint8.validation.batch import BatchForm
 from trtint8.validation.budget import Budget, Goal, Score, score_of
 from trtint8.validation.fidelity import Fidelity
 from trtint8.validation.metrics import DetectionAgreement
-from trtint8.validation.significance import SameAnswer, Share
+from trtint8.validation.significance import Comparison, SameAnswer, Share
 
 SCORES = {"logits": np.zeros((4, 10), np.float32)}
 MAPS = {"classes": np.zeros((4, 3, 8, 8), np.float32)}
@@ -144,8 +144,8 @@ def test_infinite_levels_of_fp32():
         measure = Measure("psnr", value, math.inf, unit="dB")
         return goal(MAPS, np.zeros((4, 3, 8, 8)), metric="psnr").judge(compared(4, measure))
 
-    assert judged(math.inf).fits and "is kept: drop 0.00 dB, psnr inf dB" in judged(math.inf).notes[0]
-    assert not judged(26.5).fits and "is missed: drop inf dB, psnr 26.50 dB" in judged(26.5).notes[0]
+    assert judged(math.inf).fits and "drop 0.00 dB, psnr inf dB" in judged(math.inf).notes[0]
+    assert not judged(26.5).fits and "drop inf dB, psnr 26.50 dB" in judged(26.5).notes[0]
 
 
 def compared(samples, *measures, outputs=()):
@@ -268,17 +268,80 @@ def test_drops_of_infinite_levels(value, reference, perfect, drop):
     assert scored("psnr", measure) == Score(drop, 22.0, value)
 
 
-def test_where_other_samples_decided_it_says_which_budget_leaves_room():
-    outputs = (Fidelity("classes", 29.5, 0.99, 0.5),)
+def test_what_the_samples_that_decided_say_beside_others():
     least = goal(MAPS, minimum=30.0, metric="sqnr")
-    missed = compared(4, outputs=outputs)
-    assert "30.75 dB" in least.judge(missed, Score(None, 30.1, 30.1, margin=0.75)).notes[-1]
-    assert len(least.judge(missed, Score(None, 30.1, 30.1)).notes) == 2  # nothing tells how much room
-    assert len(least.judge(missed, Score(None, 29.9, 29.9, margin=0.75)).notes) == 1  # they missed it too
-    drop = goal(MAPS, max_drop=0.5, metric="cosine")
-    lost = compared(4, outputs=(Fidelity("classes", 20.0, 0.4, 0.5),))
-    assert "0.4" in drop.judge(lost, Score(0.4, 20.0, 0.6, margin=0.1)).notes[-1]
-    assert "leave room" not in drop.judge(lost, Score(0.4, 20.0, 0.6, margin=0.7)).notes[-1]
+    missed = compared(4, outputs=(Fidelity("classes", 29.5, 0.99, 0.5),))
+    assert "30.1" in least.judge(missed, None, Score(None, 30.1, 30.1)).notes[-1]
+    assert len(least.judge(missed, None, Score(None, 29.9, 29.9)).notes) == 1  # they missed it too
+
+
+LOSS_OF_ONE = Measure("pixels", 0.99, unit="%", perfect=1.0)
+
+
+@pytest.mark.parametrize(
+    ("budget", "interval", "verdict", "needed"),
+    [
+        ({"metric": "sqnr", "minimum": 30.0}, (31.0, 37.0), "kept", None),
+        ({"metric": "sqnr", "minimum": 30.0}, (28.0, 37.0), "uncertain", 4000),
+        ({"metric": "sqnr", "minimum": 30.0}, None, "uncertain", None),
+        ({"metric": "sqnr", "minimum": 32.0}, (28.0, 37.0), "uncertain", None),  # the figure is the limit
+        ({"metric": "sqnr", "minimum": 33.0}, (28.0, 37.0), "missed", None),
+        ({"metric": "sqnr", "minimum": 33.0}, None, "missed", None),
+        ({"metric": "pixels", "max_drop": 3.0}, (0.98, 1.0), "kept", None),
+        ({"metric": "pixels", "max_drop": 1.5}, (0.98, 1.02), "uncertain", 4000),
+        ({"metric": "pixels", "max_drop": 0.5}, (0.98, 1.0), "missed", None),
+        # Both limits count, and the one that is further from being decided.
+        ({"metric": "pixels", "max_drop": 3.0, "minimum": 98.5}, (0.98, 1.0), "uncertain", 4000),
+        ({"metric": "pixels", "max_drop": 1.2, "minimum": 98.5}, (0.98, 1.0), "uncertain", 25_000),
+        ({"metric": "pixels", "max_drop": 1.05}, (0.98, 1.0), "uncertain", None),  # far from being decided
+        ({"metric": "max_error", "max_drop": 1.0}, None, "uncertain", None),
+    ],
+)
+def test_an_interval_makes_a_verdict(budget, interval, verdict, needed):
+    found = compared(1000, LOSS_OF_ONE, outputs=(Fidelity("classes", 32.0, 0.99, 0.5),))
+    judged = goal(MAPS, **budget).judge(found, interval)
+    assert (judged.verdict, judged.needed) == (verdict, needed)
+    assert judged.fits == (verdict != "missed") and judged.unjudged is None
+    sure = goal(MAPS, **budget, certain=True).judge(found, interval)
+    assert (sure.verdict, sure.fits) == (verdict, verdict == "kept")
+    if interval and judged.is_share:
+        low, high = judged.interval
+        assert (low, high) == pytest.approx((98.0, 100.0))
+        assert judged.drop_interval == pytest.approx((0.0, 2.0))
+
+
+def test_the_interval_of_a_drop_is_that_of_the_comparison():
+    comparison = Comparison("FP32", -0.01, (-0.03, 0.01), 0.3, "McNemar", 1000)
+    measure = Measure("top1", Share(890, 1000), Share(900, 1000), (comparison,), unit="%")
+    score = score_of(compared(1000, measure), "top1", (0.87, 0.91))
+    assert score.interval == (87.0, 91.0) and score.drop_interval == (-1.0, 3.0)
+    assert (score.at_worst.value, score.at_worst.drop) == (87.0, 3.0)
+    for most, verdict in ((3, "kept"), (2, "uncertain"), (0.5, "missed")):
+        judged = goal(SCORES, INDICES, max_drop=most).judge(compared(1000, measure), (0.87, 0.91))
+        assert judged.verdict == verdict
+    same = dataclasses.replace(comparison, interval=(0.0, 0.0))  # by a bootstrap, where nothing differs
+    measure = dataclasses.replace(measure, comparisons=(same,))
+    assert score_of(compared(1000, measure), "top1", (0.87, 0.91)).drop_interval is None
+
+
+@pytest.mark.parametrize(
+    ("outputs", "budget", "samples", "refused"),
+    [
+        (SCORES, {"metric": "agreement", "max_drop": 1.0}, 380, True),
+        (SCORES, {"metric": "agreement", "max_drop": 1.0}, 381, False),
+        (SCORES, {"metric": "agreement", "minimum": 95.0}, 50, True),
+        (SCORES, {"metric": "top1", "max_drop": 1.0}, 100, True),
+        (MAPS, {"metric": "sqnr", "minimum": 20.0}, 5, True),
+        (MAPS, {"metric": "sqnr", "minimum": 20.0}, 6, False),
+        (MAPS, {"metric": "max_error", "max_drop": 1.0}, 1000, True),
+    ],
+)
+def test_what_no_network_keeps_for_certain_is_refused(outputs, budget, samples, refused):
+    form = BatchForm.of(outputs, INDICES, 4)
+    error = pytest.raises(CalibrationDataError, match="certain")
+    with error if refused else contextlib.nullcontext():
+        goal(outputs, certain=True, **budget).check_certain(samples, form)
+    goal(outputs, **budget).check_certain(samples, form)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,8 @@ def measured(*batches, asked=()):
     meter = FidelityMeter([OutputPart("y", "y")], asked)
     for output, reference in batches:
         one = FidelityMeter([OutputPart("y", "y")], asked)
-        one.add({"y": np.asarray(output, np.float32)}, {"y": np.asarray(reference, np.float32)})
+        sides = [{"y": np.asarray(side, np.float32)} for side in (output, reference)]
+        one.add(*sides, len(reference))
         meter.merge(one)
     (found,) = meter.value()
     return found
@@ -98,7 +99,7 @@ def test_every_figure_is_documented(figure):
 
 def test_an_output_that_a_model_does_not_give():
     meter = FidelityMeter([OutputPart("a", "a"), OutputPart("b", "b")])
-    meter.add({"a": np.ones((2, 3))}, {"a": np.ones((2, 3)), "b": np.ones((2, 3))})
+    meter.add({"a": np.ones((2, 3))}, {"a": np.ones((2, 3)), "b": np.ones((2, 3))}, 2)
     first, second = meter.value()
     assert first.sqnr_db == math.inf and first.cosine == pytest.approx(1)
     assert all(math.isnan(value) for value in (second.sqnr_db, second.cosine, second.max_error))

@@ -29,7 +29,7 @@ GOT = [array + RANDOM.standard_normal(array.shape) for array in WANTED]
 def fidelity(number):
     meter = FidelityMeter([OutputPart("y", "y"), OutputPart("z", "z")], ["token_cosine"])
     sides = [{"y": side[number], "z": side[number][:, :2] ** 2} for side in (GOT, WANTED)]
-    meter.add(*sides)
+    meter.add(*sides, len(GOT[number]))
     return meter
 
 

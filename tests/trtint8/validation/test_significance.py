@@ -10,12 +10,14 @@ from trtint8.validation.significance import (
     Share,
     _bootstrapped,
     as_number,
+    by_group,
     compare_hits,
     compare_totals,
-    jackknife_margin,
+    independent_samples,
     mcnemar,
     paired_interval,
     t95,
+    totals_interval,
 )
 
 counts = st.integers(0, 60)
@@ -45,12 +47,72 @@ def test_quantiles_of_the_t_distribution_as_tables_have_them(freedom, quantile, 
     assert t95(freedom) == pytest.approx(quantile, rel=off)
 
 
-def test_the_jackknife_of_a_mean_gives_its_standard_error():
-    values = np.array([1.0, 4.0, 2.0, 8.0, 5.0])
-    without = [(values.sum() - value) / 4 for value in values]
-    assert jackknife_margin(without) == pytest.approx(t95(4) * values.std(ddof=1) / math.sqrt(5))
-    assert jackknife_margin([1.0, 3.0]) == pytest.approx(t95(1))
-    assert jackknife_margin([1.0]) == jackknife_margin([1.0, 2.0, math.nan]) == 0.0
+def level(totals):
+    with np.errstate(divide="ignore"):
+        return 10 * np.log10(totals[..., 0] / totals[..., 1])
+
+
+def noisy(samples, seed=0, spread=1.0):
+    """Signal and noise of samples, of which some are much noisier than others."""
+    random = np.random.default_rng(seed)
+    return np.stack([random.uniform(1, 2, samples), 0.01 * random.lognormal(0, spread, samples)], axis=1)
+
+
+@given(seed=st.integers(0, 1000), samples=st.integers(6, 40), spread=st.floats(0.1, 2.0))
+def test_a_level_lies_in_its_interval_which_no_order_changes(seed, samples, spread):
+    sums = noisy(samples, seed, spread)
+    low, high = totals_interval(sums, level)
+    assert low < level(sums.sum(axis=0)) < high
+    again = totals_interval(sums * [[3.0, 3.0]], level)  # another unit of the signal
+    assert again == pytest.approx((low, high), abs=1e-3)
+    # Samples of which each is a group stand alone.
+    groups = np.random.default_rng(seed).permutation(samples)
+    assert (by_group(sums, groups) == sums).all()
+    assert independent_samples(sums[:, 1], groups) == samples
+
+
+def widths(samples):
+    found = [totals_interval(noisy(samples, seed), level) for seed in range(20)]
+    return np.mean([high - low for low, high in found])
+
+
+def test_more_samples_make_intervals_narrower_and_groups_make_them_wider():
+    assert 3.5 > widths(8) / widths(32) > 1.7  # as the root of four, or more for the noisy ones
+    sums = noisy(12).repeat(8, axis=0)  # windows that are all the same
+    alone, grouped = (totals_interval(by_group(sums, groups), level) for groups in (None, np.arange(96) // 8))
+    assert grouped == pytest.approx(totals_interval(noisy(12), level), abs=1e-3)
+    assert grouped[1] - grouped[0] > 2 * (alone[1] - alone[0])
+
+
+def test_the_truth_is_rarely_below_an_interval():
+    """In one of forty by its name. Resamples alone put it there in one of eight."""
+    truth = level(noisy(1_000_000, 7).sum(axis=0))
+    lows, highs = np.transpose([totals_interval(noisy(16, seed), level) for seed in range(100)])
+    assert np.mean(lows > truth) < 0.06 and np.mean(highs < truth) < 0.06
+
+
+@pytest.mark.parametrize(
+    ("sums", "expected"),
+    [
+        (noisy(5), None),  # too few
+        (noisy(10) * [1, 0], (math.inf, math.inf)),  # no noise anywhere
+        (noisy(10) * [1, 0] + [0, 1e-9] * (np.arange(10) == 3)[:, None], None),  # one makes all of it
+        (np.ones((10, 2)), None),  # all the same
+        (np.full((10, 2), np.nan), None),
+    ],
+)
+def test_samples_that_do_not_tell(sums, expected):
+    assert totals_interval(sums, level) == expected
+
+
+@given(st.lists(st.booleans(), min_size=2, max_size=40), st.integers(2, 6), st.integers(0, 99))
+def test_samples_in_groups_say_no_more_than_alone(hits, size, seed):
+    values = np.array(hits, np.float64)
+    groups = np.random.default_rng(seed).integers(0, size, len(values))
+    assert 1 <= independent_samples(values, groups) <= len(values)
+    # Where a group is one sample over and over, it says as much as that one.
+    copies = independent_samples(values.repeat(size), np.arange(len(values)).repeat(size))
+    assert copies <= len(values)
 
 
 def estimate(count, total):

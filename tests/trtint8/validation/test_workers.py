@@ -109,10 +109,13 @@ def test_workers_of_several_threads_divide_batches_as_one_process_does(workers_h
 @pytest.mark.parametrize("batch_size", [1, 25, None])
 def test_usual_metrics_and_other_batches(batch_size, workers_here, quantized):
     options = {"batch_size": batch_size, "limit": 70, "also": {"FP16": DEMO_MODEL}, "max_drop": 2.0}
+    options["groups"] = 7
     found = _validated(quantized, executor="ray", **options)
     assert found == _validated(quantized, **options)
     assert found.top5 is not None and found.samples == 70
     assert found.judgement.step == 100 / 70
+    low, high = found.judgement.interval
+    assert 100 * found.top1.interval[0] > low and high <= 100  # ten groups say less than 70 samples
 
 
 def test_onnxruntime_does_not_read_the_external_data_of_a_model_that_workers_open_by_its_path(
