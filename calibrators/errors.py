@@ -58,9 +58,11 @@ class Argument:
         """Returns the argument as a command line has it.
 
         Args:
-            options: The names of parameters to options. What is not among them is written in words.
+            options: The names of parameters to options, and ``NAME=VALUE`` to the option that alone gives the
+                value. What is not among them is written in words.
         """
-        option = options.get(self.name, self.name.replace("_", " "))
+        named = options.get(self.name, self.name.replace("_", " "))
+        option = options.get(f"{self.name}={self.value}", named)
         if not self.value or self.value in ("...", "True", "False") or self.value.endswith("(...)"):
             return option
         return f"{option} {self.value}"

@@ -530,10 +530,17 @@ def command_to_continue(options: argparse.Namespace) -> str:
 
 
 def spellings_of(parser: argparse.ArgumentParser) -> dict[str, str]:
-    """How a verb spells the parameters of its call, by their names."""
+    """How a verb spells the parameters of its call, by their names; those that can be negated also so."""
     spelled = {
         action.dest: next((name for name in action.option_strings if name.startswith("--")), action.metavar)
         for action in parser._actions
+    }
+    spelled |= {
+        f"{action.dest}=False": name
+        for action in parser._actions
+        if isinstance(action, argparse.BooleanOptionalAction)
+        for name in action.option_strings
+        if name.startswith("--no-")
     }
     for (name, option), text in _AS_OPTIONS.items():
         if option in spelled:

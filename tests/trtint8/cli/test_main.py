@@ -84,7 +84,7 @@ AGAIN = f"--profile {PROFILE} --profile {PROFILE}"
         (f"{BUILD} --dynamic-ranges no.txt", "no.txt"),
         (f"{BUILD} --state h=out", "--state has no effect without samples as DATA_OR_TABLE"),
         (f"{BUILD} --batch-axis images=0", "--batch-axis has no effect without samples as DATA_OR_TABLE"),
-        (f"{BUILD} --keep-int8 * --no-fp16", "--keep-int8 names layers that would be in FP16"),
+        (f"{BUILD} --keep-int8 * --no-fp16", "leave out --no-fp16"),
         (f"{QUANTIZE} --state h=out", "without --equalize"),
         (f"{QUANTIZE} --batch-axis images=0", "without --equalize"),
         (f"{TUNE} --profile {PROFILE}", "add --speed GPU"),
