@@ -73,6 +73,10 @@ AGAIN = f"--profile {PROFILE} --profile {PROFILE}"
         (f"calibrate {MODEL} {{data}} -o {{out}}/no/t.json", "does not exist"),
         (f"{CALIBRATE} --mean a", "--mean: 'a'"),
         (f"{CALIBRATE} --mean 0.5 0.5 0.5", "--mean 0.5,0.5,0.5"),
+        (
+            f"{CALIBRATE} --letterbox 160x160",
+            "--letterbox: '160x160' is not an integer; give an integer, or H,W",
+        ),
         (f"{CALIBRATE} --batch-size 0", "0"),
         (f"{QUANTIZE} --keep-float zz*", "'zz*'"),
         (f"quantize {MODEL} {{bad}} -o {{out}}/q.onnx", "line 3"),
