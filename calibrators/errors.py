@@ -58,11 +58,11 @@ class Argument:
         """Returns the argument as a command line has it.
 
         Args:
-            options: The names of parameters to options, and ``NAME=VALUE`` to the option that alone gives the
-                value. What is not among them is written in words.
+            options: The names of parameters to options; ``name=False`` to that which switches one off. What
+                is not among them is written in words.
         """
-        named = options.get(self.name, self.name.replace("_", " "))
-        option = options.get(f"{self.name}={self.value}", named)
+        plain = options.get(self.name, self.name.replace("_", " "))
+        option = options.get(f"{self.name}={self.value}", plain)
         if not self.value or self.value in ("...", "True", "False") or self.value.endswith("(...)"):
             return option
         return f"{option} {self.value}"

@@ -1,16 +1,16 @@
 """A network for reading text, which a package brings, and pictures of lines of text for it."""
 
-import shutil
 from importlib.util import find_spec
 from pathlib import Path
 from pydoc_data.topics import topics
 
 import numpy as np
+import onnx
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 OUTPUT = Path("example_output")
 
-#: Height and width that the network was made for.
+#: The height that the network was made for, and a width for twenty letters.
 SIZE = 48, 320
 
 
@@ -39,8 +39,10 @@ def main() -> None:
     if package is None:
         raise SystemExit("run: pip install rapidocr-onnxruntime")
     OUTPUT.mkdir(exist_ok=True)
-    network = Path(package.origin).parent / "models/ch_PP-OCRv4_rec_infer.onnx"
-    shutil.copyfile(network, OUTPUT / "reader.onnx")
+    network = onnx.load(Path(package.origin).parent / "models/ch_PP-OCRv4_rec_infer.onnx")
+    for dimension, size in zip(network.graph.input[0].type.tensor_type.shape.dim[2:], SIZE, strict=True):
+        dimension.dim_value = size
+    onnx.save(network, OUTPUT / "reader.onnx")
     words = " ".join(topics.values()).replace("*", "").replace('"', "").split()
     random = np.random.default_rng(0)
     for name, count in {"calibration": 64, "heldout": 256}.items():

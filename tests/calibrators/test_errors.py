@@ -7,13 +7,7 @@ import pytest
 
 from calibrators.errors import Argument, ModelError, TableError, TrtInt8Error, parts_of
 
-OPTIONS = {
-    "batch_size": "--batch-size",
-    "fp16": "--fp16",
-    "fp16=False": "--no-fp16",
-    "gpu_fallback": "--no-gpu-fallback",
-    "model": "MODEL",
-}
+OPTIONS = {"batch_size": "--batch-size", "gpu_fallback": "--no-gpu-fallback", "model": "MODEL"}
 
 
 def refused():
@@ -40,8 +34,6 @@ def test_arguments_are_data():
         (Argument("batch_size", "..."), "--batch-size"),
         (Argument("batch_size", "COUNT"), "--batch-size COUNT"),
         (Argument("gpu_fallback", "False"), "--no-gpu-fallback"),
-        (Argument("fp16", "True"), "--fp16"),
-        (Argument("fp16", "False"), "--no-fp16"),
         (Argument("model"), "MODEL"),
         (Argument("dla_core"), "dla core"),
     ],

@@ -531,21 +531,17 @@ def command_to_continue(options: argparse.Namespace) -> str:
 
 
 def spellings_of(parser: argparse.ArgumentParser) -> dict[str, str]:
-    """How a verb spells the parameters of its call, by their names; those that can be negated also so."""
+    """How a verb spells the parameters of its call, by their names."""
     spelled = {
         action.dest: next((name for name in action.option_strings if name.startswith("--")), action.metavar)
         for action in parser._actions
     }
-    spelled |= {
-        f"{action.dest}=False": name
-        for action in parser._actions
-        if isinstance(action, argparse.BooleanOptionalAction)
-        for name in action.option_strings
-        if name.startswith("--no-")
-    }
     for (name, option), text in _AS_OPTIONS.items():
         if option in spelled:
             spelled[name] = text or spelled[option]
+    for action in parser._actions:
+        if isinstance(action, argparse.BooleanOptionalAction):
+            spelled[f"{action.dest}=False"] = action.option_strings[-1]
     return {name: str(option) for name, option in spelled.items() if option}
 
 

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from calibrators.data.feeds import Array, NamedArrays
 from calibrators.data.inputs import InputSpec, shape_text
 from calibrators.errors import CalibrationDataError, ModelError
+from calibrators.operators import Axes, Product, Values, operator_of
 from trtint8.arithmetic.storage import InnerTensor
 from trtint8.models.outputs.joined import OutputPart, cached_outputs, giving, output_parts
 from trtint8.models.outputs.picked import (
@@ -23,6 +24,9 @@ from trtint8.models.outputs.picked import (
 from trtint8.models.shapes import declared_sizes
 from trtint8.validation.batch import BatchForm, DeclaredShape
 from trtint8.validation.meters import Measurand
+
+#: The operators that normalize values along the axis of the classes.
+_NORMALIZING = ("Softmax", "LogSoftmax", "LayerNormalization")
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class DeclaredOutputs:
         absent: Why models that were made from this one lack some of these tensors, by name.
         shown: The tensors that show what the model picks, where changes of picks are counted.
         further: Names of all values that the model gives behind its outputs, ``sources`` first.
+        maps: The shapes of outputs, with the axis of the classes as the only one of a fixed length where the
+            graph shows which it is.
     """
 
     shapes: Mapping[str, DeclaredShape]
@@ -56,6 +62,7 @@ class DeclaredOutputs:
     absent: Mapping[str, str] = field(default_factory=dict)
     shown: tuple[ShownPicks, ...] = ()
     further: tuple[str, ...] = ()
+    maps: Mapping[str, DeclaredShape] = field(default_factory=dict)
 
     @classmethod
     def of(cls, graph_model: ir.Model, left_out: Picks = NO_PICKS) -> DeclaredOutputs:
@@ -73,7 +80,8 @@ class DeclaredOutputs:
         sources = sources_inside(graph_model, picks)
         cached = cached_outputs(graph_model)
         shapes = {str(value.name): declared_sizes(value) for value in graph_model.graph.outputs}
-        return cls(shapes, parts, picks.outputs, sources, left_out, cached, further=sources)
+        maps = {str(value.name): _fixing_classes(value) for value in graph_model.graph.outputs}
+        return cls(shapes, parts, picks.outputs, sources, left_out, cached, further=sources, maps=maps)
 
     @property
     def shown_inside(self) -> tuple[str, ...]:
@@ -91,7 +99,50 @@ class DeclaredOutputs:
             rows: Number of samples in the batch.
             without_samples: What :func:`outputs_without_samples` finds.
         """
-        return BatchForm.of(outputs, labels, rows, without_samples, self.picked, self.cached, self.shapes)
+        declared = {**self.shapes, **self.maps}
+        return BatchForm.of(outputs, labels, rows, without_samples, self.picked, self.cached, declared)
+
+
+def _fixing_classes(output: ir.Value) -> DeclaredShape:
+    """The shape that a model declares for an output, with a length for the axis of the classes alone.
+
+    That is the axis that a Softmax normalizes, or else that of the channels of the layer before. Where the
+    graph does not show it, the shape is as it is declared.
+    """
+    declared = declared_sizes(output)
+    value, rank = output, len(declared or ())
+    # Where each axis of the output is in the value, as far as that is known.
+    places = dict(enumerate(range(rank)))
+    while declared and (node := value.producer()) is not None:
+        operator, axis = operator_of(node), None
+        if node.op_type in _NORMALIZING:
+            axis = node.attributes.get_int("axis", -1) % rank
+        elif operator.product is Product.MATRICES:
+            axis = rank - 1
+        elif operator.axes is Axes.IMAGES:
+            axis = 1
+        if axis is not None:
+            found = [at for at, place in places.items() if place == axis]
+            fixed = (length or 0 if at in found else None for at, length in enumerate(declared))
+            return tuple(fixed) if found else declared
+        read = [one for one in node.inputs if one is not None and one.producer() is not None]
+        sizes = (read and declared_sizes(read[0])) or ()
+        if node.op_type == "Transpose":
+            turned = node.attributes.get_ints("perm", range(rank)[::-1])
+            places = {at: turned[place] for at, place in places.items()}
+        elif operator.values is Values.RESHAPED and sizes[-1:] == (declared_sizes(value) or ())[-1:] != (
+            None,
+        ):
+            places = {at: len(sizes) - 1 for at, place in places.items() if place == rank - 1}
+            rank = len(sizes)
+        elif operator.axes is Axes.ELEMENTWISE:
+            read = [one for one in read if len(declared_sizes(one) or range(rank)) == rank]
+        else:
+            break
+        if not read:
+            break
+        value = read[0]
+    return declared
 
 
 def outputs_without_samples(

@@ -11,7 +11,7 @@ import pytest
 
 from calibrators.checks import FilePath
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.errors import CalibrationDataError, OutputError, TrtInt8Error
+from calibrators.errors import Argument, CalibrationDataError, OutputError, TrtInt8Error
 from calibrators.ray.cluster import RayExecutor
 from calibrators.run import Executor
 from trtint8.builder.config import BuildOptions
@@ -214,6 +214,10 @@ def test_how_parameters_are_spelled():
     assert spelled["model"] == "MODEL"
     assert spelled["batch_size"] == "--batch-size"
     assert spelled["tf32"] == "--no-tf32"
+    made = argparse.ArgumentParser()
+    made.add_argument("--fp16", action=argparse.BooleanOptionalAction)
+    both = {value: Argument("fp16", value).spelled(spellings_of(made)) for value in ("", "True", "False")}
+    assert both == {"": "--fp16", "True": "--fp16", "False": "--no-fp16"}
     assert (spelled["preprocessing"], spelled["executor"]) == ("--preprocess", "--ray")
 
 

@@ -3,6 +3,8 @@
 import math
 
 import numpy as np
+import onnx
+import onnxruntime as ort
 import pytest
 
 import trtint8
@@ -125,3 +127,33 @@ def test_such_outputs_are_tuned_by_what_they_are_picked_from():
     table = trtint8.calibrate(model, IMAGES)
     (layer,) = trtint8.measure_sensitivity(model, table, IMAGES).layers
     assert layer.node == "conv" and 30 < layer.only.sqnr_db < 60
+
+
+@pytest.mark.parametrize(
+    ("ending", "shape", "axis"),
+    [
+        ("y = MatMul (x, last)", [5, 9], 2),
+        ("m = MatMul (x, last) y = Add (m, bias)", [5, 9], 2),
+        ("m = MatMul (x, last) y = Softmax <axis = -1> (m)", [5, 9], 2),
+        ("m = MatMul (x, last) y = Softmax <axis = 1> (m)", [5, 9], 1),
+        ("m = MatMul (x, last) n = Sigmoid (m) c = Clip (n) y = LogSoftmax <axis = 2> (c)", [5, 9], 2),
+        ("m = MatMul (x, last) y = Transpose <perm = [0, 2, 1]> (m)", [9, 5], 1),
+        ("y = Conv (x, kernel)", [9, 4], 1),
+        ("c = Conv (x, kernel) n = Tanh (c) y = Transpose <perm = [0, 2, 1]> (n)", [4, 9], 2),
+        ("f = Flatten <axis = 2> (x) m = MatMul (f, last) s = Softmax (m) y = Reshape (s, rows)", [5, 9], 2),
+        ("m = MatMul (x, last) n = Mul (mask, m) y = Identity (n)", [5, 9], 2),
+        ("m = MatMul (x, last) y = LayerNormalization (m, bias)", [5, 9], 2),
+    ],
+)
+def test_the_graph_shows_which_axis_of_a_map_of_fixed_size_has_the_classes(tmp_path, ending, shape, axis):
+    """Labels of the reference's own classes are right everywhere."""
+    weights = {"last": normal(4, 9), "bias": normal(9), "kernel": normal(9, 5, 1)}
+    weights |= {"mask": np.float32([[[1.0]]]), "rows": np.array([-1, 5, 9])}
+    used = {name: array for name, array in weights.items() if f"{name})" in ending or f"({name}," in ending}
+    outputs = f"float[n, {shape[0]}, {shape[1]}] y"
+    model = onnx.shape_inference.infer_shapes(parsed("float[n, 5, 4] x", outputs, ending, **used))
+    data = normal(6, 5, 4)
+    (wanted,) = ort.InferenceSession(model.SerializeToString()).run(None, {"x": data})
+    np.savez(tmp_path / "data.npz", x=data, labels=wanted.argmax(axis=axis))
+    accuracy = trtint8.validate(model, tmp_path / "data.npz", reference=model, metrics=["pixels"])
+    assert [measure.value for measure in accuracy.measures] == [1.0]
