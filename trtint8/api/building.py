@@ -62,8 +62,8 @@ def build_int8_engine(
         model: A path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``. A model with Q/DQ
             pairs is built as it is.
         calibration: Sample inputs (see :func:`trtint8.calibrate`), a :class:`CalibrationTable`, the path of a
-            table or of a TensorRT calibration cache, a calibrator of :mod:`calibrators.tensorrt`; None if
-            ``dynamic_ranges`` has all ranges that are needed.
+            table or of a TensorRT calibration cache, a calibrator of :mod:`calibrators.tensorrt`; None for
+            a model with Q/DQ pairs, or if ``dynamic_ranges`` has all ranges that are needed.
         output: The engine file. Existing files beside it are overwritten only if an earlier build of this
             engine has written them and they were not changed since. Files of earlier builds that do not fit
             the new engine are removed.

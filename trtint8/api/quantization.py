@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from trtint8.auditing.gpus import at_costs_of, capability_of, gpus_of
 from trtint8.engine.file import table_file_of
 from trtint8.models.model import Model, check_model_name, load_float_model, prepare
 from trtint8.models.outputs.picked import cut_model
-from trtint8.models.serialization import save_model, to_proto
+from trtint8.models.serialization import fingerprint, save_model, to_proto
 from trtint8.models.torch_export import AnyModel, open_module
 from trtint8.quantization.quantize import Quantized, QuantizeOptions, quantized_model, refuse_without_float16
 from trtint8.quantization.targets import TargetName, target_named
@@ -300,7 +300,9 @@ def write_quantized(
         if cut or equalized:
             save_model(work.float_model.graph_model, staged(float_file_of(path)))
         if equalized:
-            work.table.save(staged(table_file_of(path)))
+            # Also if nothing was equalized: the preparation has changed what the file holds.
+            provenance = replace(work.table.provenance, model=fingerprint(work.float_model.graph_model))
+            replace(work.table, provenance=provenance).save(staged(table_file_of(path)))
         save_model(quantized.graph_model, staged(path))
     return QuantizedFiles(
         path,

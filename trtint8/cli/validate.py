@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from calibrators.errors import counted
-from trtint8.cli.output import print_json, print_line, print_table, warn_where_uncertain
+from trtint8.cli.output import print_json, print_line, print_table, say, warn_where_uncertain
 from trtint8.cli.verbs import Way, add_arguments, values_of
 from trtint8.validation.accuracy import REFERENCE, Accuracy, accuracy_rows, verdicts
 from trtint8.validation.metrics import NAMES, USUAL_NAMES
@@ -67,7 +67,10 @@ def run(options: argparse.Namespace) -> int:
     accuracy = validate(**values_of(validate, options))
     warn_where_uncertain(accuracy.judgement)
     _print(accuracy, as_json=options.json)
-    return int(accuracy.judgement is not None and not accuracy.judgement.fits)
+    judgement = accuracy.judgement
+    if options.json and judgement is not None and judgement.verdict == "missed":
+        say(judgement.notes[0])  # for the log of a job that keeps the JSON in a file
+    return int(judgement is not None and not judgement.fits)
 
 
 def _print(accuracy: Accuracy, *, as_json: bool) -> None:

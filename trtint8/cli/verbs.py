@@ -147,7 +147,7 @@ def _profile(texts: Sequence[str], name: str, options: argparse.Namespace) -> di
     return profile
 
 
-def _numbers(kind: Callable[[str], Any], what: str) -> _Reader:
+def _numbers(kind: Callable[[str], Any], what: str, more: str = "") -> _Reader:
     """Reads numbers with commas between them; a single one is one."""
 
     def read(text: str, name: str, _options: argparse.Namespace) -> Any:
@@ -156,13 +156,14 @@ def _numbers(kind: Callable[[str], Any], what: str) -> _Reader:
             try:
                 kind(part)
             except ValueError:
-                raise CalibrationDataError(f"{name}: '{part}' is not {what}; give {what}") from None
+                raise CalibrationDataError(f"{name}: '{part}' is not {what}; give {what}{more}") from None
         return kind(text) if len(parts) == 1 else tuple(map(kind, parts))
 
     return read
 
 
-_integers, _floats = _numbers(int, "an integer"), _numbers(float, "a number")
+_integers = _numbers(int, "an integer", ", or H,W for height and width")
+_floats = _numbers(float, "a number")
 
 
 def _fraction(text: str, name: str, options: argparse.Namespace) -> float:

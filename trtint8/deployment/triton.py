@@ -163,7 +163,7 @@ def _labels_text(source: DeploySource) -> Code:
     return Code(
         f"{count} No output has one score for each class, so `config.pbtxt` does not name the file: Triton's "
         "classification extension would take places of boxes for classes. Triton has no decoder of boxes. "
-        "The client decodes the outputs."
+        "`client.py` writes the outputs as they are: decode them in your program."
     )
 
 

@@ -76,8 +76,9 @@ def deploy(
         profiles: Shapes of the dynamic inputs of a model; an engine has its own.
         keep_float: Names of nodes, or patterns, that stay in float when pairs are placed. Nodes that an
             engine was told to keep in float stay in float.
-        class_names: Names of the classes in the order of their indices, a text file with one per line, or a
-            dataset file of ultralytics. By default the names in the model.
+        class_names: Names of the classes in the order of their indices, a text file with one per line, a
+            dataset file of ultralytics, or a ``.json`` file of COCO's instances. By default the names in the
+            model.
         preferred_batch_sizes: The batch sizes that Triton prefers.
         preprocessing: How raw images become inputs. The folder has it in a form that the target
             program can use.

@@ -218,7 +218,11 @@ def equalize_and_calibrate(
         return EqualizedModel(prepared, table, equalized)
     model = rebuilt(with_plugins(equalized.model, prepared.graph_model), prepared.name)
     new_table = calibrate_model(model, batches, options, DataOptions(), run)
-    return EqualizedModel(model, new_table, equalized)
+    fed = new_table.provenance.inputs
+    if fed is not None:  # by batches, which do not say what images go through
+        fed = replace(fed, preprocessing=data_options.applied or "none")
+    provenance = replace(new_table.provenance, inputs=fed)
+    return EqualizedModel(model, replace(new_table, provenance=provenance), equalized)
 
 
 def _completed(table: CalibrationTable, seen: CalibrationTable) -> CalibrationTable:

@@ -309,7 +309,9 @@ def rebuilt(graph_model: ir.Model, name: str) -> Model:
     Raises:
         ModelError: The model is larger than protobuf's limit of 2 GiB.
     """
-    return replace(prepare(load_model(to_proto(graph_model))), name=name)
+    prepared = prepare(load_model(to_proto(graph_model)))
+    # The file holds what the preparation made of the changes.
+    return replace(prepared, name=name, known_fingerprint=fingerprint(prepared.graph_model))
 
 
 _OF_ARRAYS = "it holds arrays, so " + advice(

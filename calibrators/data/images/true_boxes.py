@@ -493,7 +493,8 @@ def as_class_names(names: FilePath | Sequence[str]) -> tuple[str, ...]:
     """Reads the names of classes, in the order of their indices.
 
     Args:
-        names: The names; or a text file with a line for each, or a dataset file of ultralytics.
+        names: The names; or a text file with a line for each, a dataset file of ultralytics, or a ``.json``
+            file of COCO's instances.
 
     Raises:
         CalibrationDataError: The file cannot be read, or a name is no text of one line.
@@ -506,6 +507,9 @@ def as_class_names(names: FilePath | Sequence[str]) -> tuple[str, ...]:
     if file.suffix.lower() in DATASET_SUFFIXES:
         document = _yaml_of(file)
         return _names_in(document if isinstance(document, dict) else {}, file)
+    if file.suffix.lower() == ".json":
+        instances = _read_instances(file, "give a text file with a name per line")
+        return class_names([category.name for category in _categories(instances, file)], f"'{file}'")
     lines = [line.strip() for line in _text_of(file, _MOST_BYTES_OF_NAMES).splitlines()]
     while lines and not lines[-1]:
         lines.pop()
@@ -635,6 +639,7 @@ class _Category:
     """A category as the file has it."""
 
     id: _Id
+    name: Any = None  # which only the names of classes need
 
 
 @dataclass(frozen=True, slots=True)
@@ -657,7 +662,7 @@ class _Instances:
     categories: tuple[_Category, ...]
 
 
-def _read_instances(path: Path) -> _Instances:
+def _read_instances(path: Path, instead: str = "give a .npy or .npz file") -> _Instances:
     with records.reading(f"the labels file '{path}'", CalibrationDataError):
         data = records.read_bytes(path, _MOST_COCO_BYTES)
     if data.count(b"{") > _MOST_OBJECTS:
@@ -665,7 +670,7 @@ def _read_instances(path: Path) -> _Instances:
             f"labels file '{path}' has more than {_MOST_OBJECTS:,} images and annotations; give a part of it"
         )
     wrong = f"labels file '{path}' does not hold COCO's instances, with images, annotations and categories"
-    with records.decoding(wrong, CalibrationDataError, "correct it, or give a .npy or .npz file"):
+    with records.decoding(wrong, CalibrationDataError, f"correct it, or {instead}"):
         return records.read_parts(data, _Instances)
 
 
@@ -719,10 +724,7 @@ def _check_size(image: Path, size: tuple[int, int], entry: _Entry, path: Path) -
 
 def _entries(instances: _Instances, wanted: Set[str], path: Path) -> dict[str, list[_Entry]]:
     """File name without folders to the images that have it, for the names that are wanted."""
-    # Numbers come in their order, and texts behind them in theirs.
-    ids = _ids("categories", instances.categories, path)
-    categories = sorted(ids, key=lambda category: (isinstance(category, str), category))
-    classes = {category: index for index, category in enumerate(categories)}
+    classes = {category.id: index for index, category in enumerate(_categories(instances, path))}
     found: dict[_Id, list[list[float]]] = {image: [] for image in _ids("images", instances.images, path)}
     for place, annotation in enumerate(instances.annotations, 1):
         if not annotation.iscrowd:
@@ -740,6 +742,12 @@ def _entries(instances: _Instances, wanted: Set[str], path: Path) -> dict[str, l
             shares = boxes * (1 / width, 1 / height, 1 / width, 1 / height, 1)
             entries[name.name].append(_Entry(name, (height, width), shares))
     return entries
+
+
+def _categories(instances: _Instances, path: Path) -> list[_Category]:
+    """The categories in the order of their ids: numbers in their order, and texts behind them in theirs."""
+    _ids("categories", instances.categories, path)
+    return sorted(instances.categories, key=lambda category: (isinstance(category.id, str), category.id))
 
 
 def _ids(kind: str, entries: Sequence[_Image | _Category], path: Path) -> list[_Id]:

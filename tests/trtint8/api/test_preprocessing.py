@@ -157,6 +157,28 @@ def test_arrays_have_no_preprocessing_and_images_after_them_need_one(model):
         trtint8.validate("q.onnx", "heldout16.npz", reference=model)
 
 
+@pytest.mark.filterwarnings("ignore:the channels of 'm.onnx' are even enough")
+@pytest.mark.parametrize("least", [0.01, 10])
+def test_an_equalized_network_keeps_it_in_files_that_fit_each_other(model, least):
+    """Also if nothing is equalized, and if the network is prepared in two steps, as one with two Casts is."""
+    uneven = normal(8, 3, 3, 3) * np.geomspace(least, 10, 8, dtype=np.float32)[:, None, None, None]
+    body = (
+        "[first] a = Conv (x, w) r = Relu (a) h = Identity (r) [second] b = Conv (h, v) "
+        "s = Shape (x) i = Gather (s, zero) j = Cast <to = 7> (i) k = Cast <to = 7> (j) "
+        "n = Concat <axis = 0> (k, rest) y = Reshape (b, n)"
+    )
+    constants = {"zero": np.array([0]), "rest": np.array([-1])}
+    weights = {"w": uneven, "v": normal(4, 8, 3, 3)}
+    onnx.save(parsed("float[N, 3, 16, 16] x", "float[N, M] y", body, **weights, **constants), model)
+    raw = KINDS["mean and std"]
+    trtint8.calibrate(model, "calibration16.npz", output="t.json", preprocessing=raw, method="mse")
+    trtint8.write_quantized(model, "t.json", "q.onnx", equalize="calibration16.npz")
+    assert trtint8.CalibrationTable.load("q.table.json").provenance.inputs.preprocessing == raw
+    assert trtint8.validate("q.onnx", "heldout16.npz", reference=model).outputs[0].sqnr_db > 25
+    anew = trtint8.quantize("q.float.onnx", "q.table.json")
+    assert anew.graph.initializer == onnx.load("q.onnx").graph.initializer  # scales among them
+
+
 def test_prepared_arrays_are_fed_as_they_are_after_images(model):
     _quantized(model, KINDS["one mean"], "16")
     assert trtint8.validate("q.onnx", "heldout32.npz", reference=model).samples == 8

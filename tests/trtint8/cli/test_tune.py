@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 from calibrators import records
+from calibrators.tables.choice import FloatLayers
 from tests.trtint8.cli.calls import succeeds
 from trtint8.auditing import gpus
 from trtint8.auditing.gpus import find_gpu
@@ -182,6 +183,15 @@ def test_what_is_read_or_no_tuning_has_made_is_not_lost(tmp_path, refused, name,
     said = refused("tune", DEMO_MODEL, "nowhere.npz nowhere.npz -o", output)
     assert f"cannot write '{output}.checkpoint': File name too long" in said
     assert list(tmp_path.iterdir()) == []
+
+
+def test_layers_that_the_table_keeps_in_float_are_named(arguments, wild_table, prints):
+    kept = FloatLayers(("/fc/Gemm",), 0.01)
+    dataclasses.replace(wild_table, float_layers=kept).save("wild.json")
+    [row] = [
+        line for line in prints(*arguments, "--metric sqnr --min 0.1").splitlines() if "accuracy" in line
+    ]
+    assert "in float for accuracy" in row and "/fc/Gemm" in row
 
 
 def test_what_no_search_can_mend_is_refused_at_once(split, tmp_path, capsys):

@@ -99,7 +99,10 @@ def test_a_budget_decides_the_status(arguments, capsys, as_json):
     missed = "the budget (top1: a drop of at most 1 point and at least 100 %) is missed: drop "
     assert missed in capsys.readouterr().out
     assert main([*arguments, "--min", "100", "--json"]) == 1
-    judgement = json.loads(capsys.readouterr().out)["judgement"]
+    printed = capsys.readouterr()
+    judgement = json.loads(printed.out)["judgement"]
+    # The log of a job says why it failed.
+    assert "the budget (top1: at least 100 %) is missed: " in printed.err
     assert (judgement["goal"], judgement["fits"]) == ("top1: at least 100 %", False)
     assert judgement["step"] == 100 / 597 and 99 < judgement["value"] < 100
     # It is of the first metric that is named.

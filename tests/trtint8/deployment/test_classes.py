@@ -70,11 +70,15 @@ def properties(folder):
         ("{0: 'a', 1: 'b', 2: 'c'}", NAMES),
         (None, "names.txt"),
         (None, "data.yaml"),
+        (None, "instances.json"),
     ],
 )
 def test_a_detector_in_deepstream(deploy, tmp_path, metadata, given):
     (tmp_path / "names.txt").write_text("cat\ndog\n\n")
     (tmp_path / "data.yaml").write_text("names: {0: cat, 1: dog}\n")
+    categories = [{"id": 18, "name": "dog"}, {"id": 17, "name": "cat"}]
+    instances = {"images": [], "annotations": [], "categories": categories}
+    (tmp_path / "instances.json").write_text(json.dumps(instances))
     names = tmp_path / given if isinstance(given, str) else given
     folder = deploy(network("columns", 6), "deepstream", metadata=metadata, class_names=names)
     assert (folder / "labels.txt").read_text() == "cat\ndog\n"
@@ -142,12 +146,25 @@ def test_a_detector_in_triton(deploy):
         ([], CalibrationDataError),
         (["a", None], CalibrationDataError),
         ("missing.txt", CalibrationDataError),
+        ("missing.json", CalibrationDataError),
         ("", CalibrationDataError),
     ],
 )
 def test_names_that_cannot_be_written_are_refused(deploy, tmp_path, names, error):
     with pytest.raises(error):
         deploy(network("columns", 6), "deepstream", class_names=names)
+    assert not (tmp_path / "there").exists()
+
+
+@pytest.mark.parametrize(
+    "categories",
+    [{"id": 1, "name": "a"}, [], [{"id": 1}], [{"id": 1, "name": "a"}] * 2, [{"id": 1, "name": ["a"]}]],
+)
+def test_categories_without_a_name_each_are_refused(deploy, tmp_path, categories):
+    file = tmp_path / "instances.json"
+    file.write_text(json.dumps({"images": [], "annotations": [], "categories": categories}))
+    with pytest.raises(CalibrationDataError):
+        deploy(network("columns", 6), "deepstream", class_names=file)
     assert not (tmp_path / "there").exists()
 
 
