@@ -244,17 +244,16 @@ def tune(
         example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
     Returns:
-        The result; :func:`trtint8.tuning.tune.save_tuned` writes it.
+        The result; its ``save`` writes it.
 
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
 
     Examples:
-        >>> from trtint8.tuning.tune import save_tuned
         >>> tuned = trtint8.tune("model.onnx", "calibration.npz", "heldout.npz", max_drop=0.5)
         >>> tuned.keeps_goal
         True
-        >>> files = save_tuned(tuned, "model.onnx", "tuned.onnx")
+        >>> files = tuned.save("tuned.onnx", model="model.onnx")
     """
     from trtint8.auditing.audit import EstimatorOptions
     from trtint8.auditing.gpus import find_gpu

@@ -30,7 +30,7 @@ from trtint8.models.model import check_model_name
 from trtint8.tuning.candidates import Trial
 from trtint8.tuning.measured import MeasurementsNeededError
 from trtint8.tuning.stopwatch import SpeedTrial
-from trtint8.tuning.tune import BEFORE, Tuned, Written, files_beside, refuse_losing_files, save_tuned
+from trtint8.tuning.tune import BEFORE, Tuned, Written, files_beside, refuse_losing_files
 from trtint8.validation.accuracy import REFERENCE, accuracy_rows, verdicts
 from trtint8.validation.budget import Goal
 
@@ -123,7 +123,7 @@ def _tune(options: argparse.Namespace) -> Tuned:
         output = _missed(output)
         say(f"the model that misses the budget is '{output}'; with --keep-best it is '{options.output}'")
     warn_where_uncertain(tuned.accuracy.judgement)
-    written = save_tuned(tuned, options.model, output)
+    written = tuned.save(output, model=options.model)
     if tuned.complete:
         remove_checkpoint(checkpoint)
     if options.json:

@@ -109,6 +109,57 @@ class Tuned(records.Result):
         layers = counted(kept, "layer")
         return f"<Tuned: {judged}, {layers} in float, {fits} the budget ({self.goal}){elsewhere}>"
 
+    def save(self, output: FilePath, *, model: FilePath) -> Written:
+        """Writes the Q/DQ model, and beside it the table, the float model where it changed, and the log.
+
+        Args:
+            output: Path of the Q/DQ model; the names of the other files begin with its stem.
+            model: Path of the float model that was self.
+
+        Returns:
+            The files, and the command that makes the Q/DQ model again.
+
+        Raises:
+            OutputError: A file cannot be written, is the original model, or stands beside the output without
+                being of an earlier tuning, or the output's name does not end in .onnx; then none is written.
+        """
+        output = check_model_name(output)
+        table, log, float_file = files_beside(output)
+        float_model = float_file if self.changed_weights else None
+        source = float_model or Path(model)
+        words = ["trtint8", "quantize", os.fspath(source), os.fspath(table), "-o", os.fspath(output)]
+        for name in self.candidate.keep_float:
+            words += ["--keep-float", name]
+        target = self.candidate.target
+        if target != DEFAULT:
+            words += ["--target", target.name]
+        if self.float16 and target.costs_with_float16:
+            words += ["--keep-int8", "*"]
+        command = shlex.join(words + (["--float16", "--float32-io"] if self.float16 else []))
+        refuse_overwriting([path for path in (output, table, float_model, log) if path], [model])
+        refuse_losing_files(output)
+        log_of_search = TuningLog(
+            command,
+            self.candidate.keep_float,
+            self.candidate.remedies,
+            self.float_cost,
+            self.trials,
+            str(self.goal),
+            self.speed,
+            self.goal.name,
+            self.goal.unit,
+            self.chosen,
+            self.warnings,
+            self.candidate.modules,
+        )
+        with written_together(output) as staged:
+            if float_model:
+                save_model(self.candidate.model.graph_model, staged(float_model))
+            self.candidate.table.save(staged(table))
+            save_model(self.graph_model, staged(output))
+            write_atomically(staged(log), records.render(log_of_search))
+        return Written(output, table, float_model, log, command)
+
     def _repr_html_(self) -> str:
         remedies = ", ".join(self.candidate.remedies) or "none"
         notes = (
@@ -438,59 +489,6 @@ def refuse_losing_files(output: Path) -> None:
     """
     table, log, float_model = files_beside(output)
     refuse_losing(output, [table, log], [float_model])
-
-
-def save_tuned(tuned: Tuned, original: FilePath, output: FilePath) -> Written:
-    """Writes the Q/DQ model, and beside it the table, the float model where it changed, and the log.
-
-    Args:
-        tuned: The result of tuning.
-        original: Path of the original float model.
-        output: Path of the Q/DQ model; the names of the other files begin with its stem.
-
-    Returns:
-        The files, and the command that makes the Q/DQ model again.
-
-    Raises:
-        OutputError: A file cannot be written, is the original model, or stands beside the output without
-            being of an earlier tuning, or the output's name does not end in .onnx; then none is written.
-    """
-    output = check_model_name(output)
-    table, log, float_file = files_beside(output)
-    float_model = float_file if tuned.changed_weights else None
-    source = float_model or Path(original)
-    words = ["trtint8", "quantize", os.fspath(source), os.fspath(table), "-o", os.fspath(output)]
-    for name in tuned.candidate.keep_float:
-        words += ["--keep-float", name]
-    target = tuned.candidate.target
-    if target != DEFAULT:
-        words += ["--target", target.name]
-    if tuned.float16 and target.costs_with_float16:
-        words += ["--keep-int8", "*"]
-    command = shlex.join(words + (["--float16", "--float32-io"] if tuned.float16 else []))
-    refuse_overwriting([path for path in (output, table, float_model, log) if path], [original])
-    refuse_losing_files(output)
-    log_of_search = TuningLog(
-        command,
-        tuned.candidate.keep_float,
-        tuned.candidate.remedies,
-        tuned.float_cost,
-        tuned.trials,
-        str(tuned.goal),
-        tuned.speed,
-        tuned.goal.name,
-        tuned.goal.unit,
-        tuned.chosen,
-        tuned.warnings,
-        tuned.candidate.modules,
-    )
-    with written_together(output) as staged:
-        if float_model:
-            save_model(tuned.candidate.model.graph_model, staged(float_model))
-        tuned.candidate.table.save(staged(table))
-        save_model(tuned.graph_model, staged(output))
-        write_atomically(staged(log), records.render(log_of_search))
-    return Written(output, table, float_model, log, command)
 
 
 def tune_from_sources(

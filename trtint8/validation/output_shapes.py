@@ -25,9 +25,6 @@ from trtint8.models.shapes import declared_sizes
 from trtint8.validation.batch import BatchForm, DeclaredShape
 from trtint8.validation.meters import Measurand
 
-#: The operators that normalize values along the axis of the classes.
-_NORMALIZING = ("Softmax", "LogSoftmax", "LayerNormalization")
-
 
 @dataclass(frozen=True)
 class DeclaredOutputs:
@@ -106,8 +103,8 @@ class DeclaredOutputs:
 def _fixing_classes(output: ir.Value) -> DeclaredShape:
     """The shape that a model declares for an output, with a length for the axis of the classes alone.
 
-    That is the axis that a Softmax normalizes, or else that of the channels of the layer before. Where the
-    graph does not show it, the shape is as it is declared.
+    That is the axis along which values are normalized, as by a Softmax, or else that of the channels of the
+    layer before. Where the graph does not show it, the shape is as it is declared.
     """
     declared = declared_sizes(output)
     value, rank = output, len(declared or ())
@@ -115,8 +112,8 @@ def _fixing_classes(output: ir.Value) -> DeclaredShape:
     places = dict(enumerate(range(rank)))
     while declared and (node := value.producer()) is not None:
         operator, axis = operator_of(node), None
-        if node.op_type in _NORMALIZING:
-            axis = node.attributes.get_int("axis", -1) % rank
+        if operator.axes is Axes.ONE and operator.axis < 0 and operator.values is Values.COMPUTED:
+            axis = node.attributes.get_int("axis", operator.axis) % rank
         elif operator.product is Product.MATRICES:
             axis = rank - 1
         elif operator.axes is Axes.IMAGES:

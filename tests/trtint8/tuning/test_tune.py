@@ -21,7 +21,6 @@ from trtint8.auditing.gpus import find_gpu
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 from trtint8.quantization.targets import TARGETS, KernelCosts
-from trtint8.tuning.tune import save_tuned
 
 pytestmark = pytest.mark.slow
 
@@ -74,7 +73,7 @@ def test_the_same_seed_gives_the_same_result(tuned, wild_table, held_out):
 
 
 def test_the_files_make_the_same_model_anew(tuned, tmp_path, capsys, held_out):
-    written = save_tuned(tuned, DEMO_MODEL, tmp_path / "t.onnx")
+    written = tuned.save(tmp_path / "t.onnx", model=DEMO_MODEL)
     saved = (tmp_path / "t.onnx").read_bytes()
     log = json.loads(written.log.read_bytes())
     assert log["command"] == written.command
@@ -110,7 +109,7 @@ def test_uneven_channels_are_equalized_and_the_float_model_is_kept(tmp_path):
     # Channels that are alike now have a rule for ranges of their own.
     choice = found.candidate.table.choice
     assert choice.sqnr_db[choice.rule] == pytest.approx(after, abs=5)
-    written = save_tuned(found, tmp_path / "m.onnx", tmp_path / "t.onnx")
+    written = found.save(tmp_path / "t.onnx", model=tmp_path / "m.onnx")
     assert written.float_model == tmp_path / "t.float.onnx"
     saved = written.model.read_bytes()
     assert main(shlex.split(written.command)[1:]) == 0
@@ -274,7 +273,7 @@ def test_what_stays_in_float_becomes_fp16_where_asked(bare, held_out, tmp_path):
     found = trtint8.tune(DEMO_MODEL, bare, held_out, max_drop=0.5, float16=True)
     assert any(node.op_type == "Cast" for node in found.graph_model.graph)
     assert found.graph_model.opset_imports[""] >= 19
-    written = save_tuned(found, DEMO_MODEL, tmp_path / "t.onnx")
+    written = found.save(tmp_path / "t.onnx", model=DEMO_MODEL)
     assert found.float16 and written.command.endswith(" --float16 --float32-io")
 
 
@@ -287,7 +286,7 @@ def test_for_tensorrt_for_rtx_convolutions_get_the_form_that_stores_less(
     monkeypatch.setitem(TARGETS, "rtx", dear)
     found = trtint8.tune(DEMO_MODEL, bare, held_out, **options)
     assert any((node.name or "").endswith("_by_one_scale") for node in found.graph_model.graph)
-    written = save_tuned(found, DEMO_MODEL, tmp_path / "t.onnx")
+    written = found.save(tmp_path / "t.onnx", model=DEMO_MODEL)
     assert "--target rtx --keep-int8 '*' --float16 --float32-io" in written.command
     with pytest.raises(trtint8.TableError, match="another"):
         trtint8.tune(DEMO_MODEL, bare, held_out, **options | {"target": "auto", "resume": True})
@@ -315,7 +314,7 @@ def test_nothing_new_is_left_where_writing_fails(tuned, tmp_path, monkeypatch):
     monkeypatch.setattr("trtint8.tuning.tune.write_atomically", full)
     (tmp_path / "t.onnx").write_bytes(b"old")
     with pytest.raises(OutputError, match=r"^cannot write '.*t\.onnx': No space left on device; choose"):
-        save_tuned(tuned, DEMO_MODEL, tmp_path / "t.onnx")
+        tuned.save(tmp_path / "t.onnx", model=DEMO_MODEL)
     assert [path.name for path in tmp_path.iterdir()] == ["t.onnx"]
 
 
