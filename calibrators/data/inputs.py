@@ -134,7 +134,7 @@ LabelSource: TypeAlias = Sequence[int] | Array | FilePath
 
 #: Which samples belong together: one label per sample, such as the name of its recording, as an array or a
 #: .npy or .npz file; or how many samples in a row do.
-GroupSource: TypeAlias = int | Sequence[Any] | Array | FilePath
+GroupSource: TypeAlias = int | Sequence[object] | Array | FilePath
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import onnx_ir as ir
-import onnxruntime as ort
 
 from trtint8.models.graph import computes_in
 from trtint8.models.passes.float32 import ComputeInFloat32Pass
@@ -34,6 +33,8 @@ def round_every_tensor(path: str, target: str) -> None:
         path: A model that ONNX Runtime runs.
         target: Where the new model goes.
     """
+    import onnxruntime as ort
+
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
