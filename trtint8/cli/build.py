@@ -68,7 +68,8 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(result.info)
         return
-    accurate = "accuracy" in result.info.float_causes.values()
+    in_int8 = result.info.int8_layers
+    accurate = "accuracy" in result.info.float_causes.values() and (in_int8 is None or in_int8[0] > 0)
     facts: list[tuple[str, object]] = [
         ("engine", result.engine),
         ("Q/DQ model", result.qdq_model),
