@@ -114,7 +114,7 @@ class Tuned(records.Result):
 
         Args:
             output: Path of the Q/DQ model; the names of the other files begin with its stem.
-            model: Path of the float model that was self.
+            model: Path of the float model that was tuned.
 
         Returns:
             The files, and the command that makes the Q/DQ model again.
