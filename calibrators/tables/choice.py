@@ -126,6 +126,11 @@ class FloatLayers:
         if not (0 <= self.allowed <= 1 and self.share <= 1):
             raise ValueError("a share of the time is not from 0 to 1")
 
+    @staticmethod
+    def allowance(layers: FloatLayers | None) -> float:
+        """The share of the time that layers were allowed to take; 0 where none were looked for."""
+        return layers.allowed if layers is not None else 0.0
+
     def unmeasured(self) -> FloatLayers:
         """Returns the same without what they gain, for other ranges."""
         return replace(self, int8_db=0.0, sqnr_db=0.0, samples=0)

@@ -437,7 +437,7 @@ class CalibrationTable(Result):
         check_spend(spend)
         if spend == 0:
             return dataclasses.replace(self, float_layers=None)
-        made = 0.0 if self.float_layers is None else self.float_layers.allowed
+        made = FloatLayers.allowance(self.float_layers)
         if spend is not None and spend != made:
             warn_user(
                 f"{Argument('spend', f'{spend:g}')} has no effect, because samples show which layers are "

@@ -22,6 +22,7 @@ from calibrators.errors import TableError
 from calibrators.histograms.thresholds import Method
 from calibrators.progress import job, progress_bar
 from calibrators.run import RunOptions
+from calibrators.tables.choice import FloatLayers
 from calibrators.tables.table import CalibrationTable
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_model, float_tensors
 from trtint8.equalization.factors import CLIP_MARGIN, FactorChoice, choose_strength, match_shared_scales
@@ -189,7 +190,7 @@ def equalize_and_calibrate(
     """
     placement = place(prepared.graph_model)
     table.check_model(prepared.fingerprint, placement.tensors, tensor_names(prepared.graph_model))
-    spend = 0.0 if table.float_layers is None else table.float_layers.allowed
+    spend = FloatLayers.allowance(table.float_layers)
     try:
         options = CalibrationOptions(cast(Method, table.method), tensors, spend)
     except TableError as error:
