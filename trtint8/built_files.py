@@ -279,6 +279,7 @@ def check_files_beside(
     implicit: bool,
     cached: bool,
     changed: bool,
+    calibrated: bool,
     tail: ir.Model | None = None,
 ) -> None:
     """Fails now, rather than after the build, where a file beside an engine cannot or must not be written.
@@ -292,6 +293,7 @@ def check_files_beside(
         implicit: Whether it is built on the implicit route, where there is no Q/DQ model.
         cached: Whether TensorRT's calibration cache is kept beside it.
         changed: Whether the model is changed, so that it must not stand where its Q/DQ model is written.
+        calibrated: Whether the ranges of a table are taken, which is written beside the engine.
         tail: The rest of a model of which the engine is the first part; None where it is all of it.
 
     Raises:
@@ -313,7 +315,7 @@ def check_files_beside(
                 before.qdq_fingerprint if before else None,
             }
             files[qdq_file_of(output)] = load_model, known
-        if not (loaded.is_quantized or (table and _holds(table_file_of(output), table, loaded))):
+        if calibrated and not (table and _holds(table_file_of(output), table, loaded)):
             known = {before.table_fingerprint if before else None}
             files[table_file_of(output)] = CalibrationTable.load, known
         if tail is not None:

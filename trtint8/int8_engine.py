@@ -202,6 +202,7 @@ def _checked(
         implicit=implicit,
         cached=implicit and not given and sources.calibrator is not None,
         changed=types_in_graph or not finished,
+        calibrated=not finished,
         tail=tail,
     )
     capabilities = [capability_of(gpu) for gpu in wanted.compute_capabilities]
@@ -239,8 +240,8 @@ def _has_no_layer_in_int8(loaded: Model, sources: RangeSources) -> bool:
     if given or WITHOUT_PAIRS not in loaded.graph_model.metadata_props:
         return False
     warn_user(
-        f"'{loaded.name}' was quantized without any layer in INT8, so the engine has none; 'trtint8 audit' "
-        f"shows why, and {Argument('keep_int8')} quantizes layers all the same",
+        f"'{loaded.name}' was quantized without any layer in INT8, so the engine has none; the command that "
+        "quantized it warns of the reason",
         note=True,
     )
     return True

@@ -468,7 +468,7 @@ def test_a_network_that_int8_does_not_make_faster_is_built_in_fp16(table, tmp_pa
 def test_values_that_no_table_knows_stay_in_fp32(rtx, tmp_path):
     model, samples = outlier_stream((16, 4, 64))
     table = trtint8.calibrate(model, samples, method="minmax", tensors="placed")
-    with pytest.warns(UserWarning, match=r"no range tells how large.*fp16=False"):
+    with pytest.warns(UserWarning, match=r"nothing tells how large.*fp16=False"):
         result = build_rtx(table, tmp_path / "d.engine", model=model, keep_int8=["*"])
     assert types_of_products(result) == {"FLOAT", "FLOAT16"}
     result = build_rtx(table, tmp_path / "d.engine", model=model, fp16=False)
@@ -493,7 +493,7 @@ def test_what_overflows_fp16_stays_in_fp32_in_a_model_that_came_with_its_pairs(r
     model, samples = outlier_stream((16, 4, 64))
     table = trtint8.calibrate(model, samples, method="minmax")
     quantized = trtint8.quantize(model, table)
-    with pytest.warns(UserWarning, match="no range tells how large"):
+    with pytest.warns(UserWarning, match="nothing tells how large"):
         result = build_rtx(None, tmp_path / "e.engine", model=quantized, fp16=True)
     found = kinds(onnx.load(result.qdq_model))
     assert found["wide_out"] == found["stream_out"] == onnx.TensorProto.FLOAT
@@ -504,9 +504,11 @@ def test_a_model_that_was_quantized_without_a_layer_in_int8_is_built_as_it_is(sp
     table = trtint8.calibrate(DEMO_MODEL, split.calibration_images[:8], method="minmax")
     options = {"target": "rtx", "keep_float": ["*"], "float16": float16, "float32_io": float16}
     onnx.save(trtint8.quantize(DEMO_MODEL, table, **options), tmp_path / "q.onnx")
+    own = table.save(tmp_path / "q.table.json").read_bytes()
     with pytest.warns(UserWarning, match=r"q\.onnx.*INT8"):
         result = build_rtx(None, tmp_path / "q.engine", model=tmp_path / "q.onnx")
     assert result.info.int8_layers == (0, 9)
+    assert (tmp_path / "q.table.json").read_bytes() == own  # it is not read, and nothing takes its place
     # With samples it is a float model as any other.
     again = build_rtx(
         split.calibration_images[:8], tmp_path / "p.engine", model=tmp_path / "q.onnx", fp16=False

@@ -208,8 +208,8 @@ def tune(
             below a quarter of its bound. Otherwise it leaves them out. The network then computes the same as
             long as these channels stay below four times their largest values in the samples. Larger values
             are clipped earlier than before. It needs calibration samples, not a table.
-        float16: Whether layers in float become FP16. Where None, they do for TensorRT for RTX, which takes
-            types from the graph.
+        float16: Whether layers in float become FP16. Where None, they do if ``target`` is ``rtx``, because
+            TensorRT for RTX takes types from the graph.
         seed: Seed of everything that is random.
         batch_size: Samples per batch.
         limit: Use only this many samples of ``data``, and as many of ``judge``.

@@ -110,7 +110,8 @@ def _print(sensitivity: Sensitivity, most: int | None) -> None:
     )
     level = level_text(sensitivity.quantized.sqnr_db)
     judged = f"; same class of {max(counts):,} samples" if len(counts) == 1 else ""
-    title = f"All layers in INT8: {level}; levels in dB; measured with {sensitivity.samples_text}{judged}"
+    in_int8 = sensitivity.in_int8_text.replace("all", "All", 1)
+    title = f"{in_int8}: {level}; levels in dB; measured with {sensitivity.samples_text}{judged}"
     if not counts:  # no layer was judged by classes: a network without them, for example
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     print_table(title, columns, rows, styles)

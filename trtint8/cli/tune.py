@@ -210,7 +210,7 @@ def _print(tuned: Tuned, written: Written) -> None:
         ("model", written.model),
         ("table", written.table),
         ("changed weights", ", ".join(tuned.candidate.remedies) or "none"),
-        ("layers in float", tuned.candidate.in_float),
+        ("in float for the budget", tuned.candidate.in_float),
         ("in float for accuracy", tuned.candidate.table.float_layers or None),
         ("arithmetic in float", f"{100 * tuned.float_cost:.1f} %"),
         ("log", written.log),

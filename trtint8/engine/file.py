@@ -389,6 +389,19 @@ def read_plan(path: FilePath) -> bytes:
         return records.read_bytes(path, _MOST_BYTES)
 
 
+def check_engine_file(path: FilePath) -> None:
+    """Refuses an engine that has no file.
+
+    Args:
+        path: The engine file.
+
+    Raises:
+        EngineError: There is no such file.
+    """
+    with _reading_engine(path):
+        Path(path).stat()
+
+
 @contextlib.contextmanager
 def _reading_engine(path: FilePath) -> Iterator[None]:
     try:

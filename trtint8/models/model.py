@@ -196,12 +196,25 @@ def load_model(source: ModelSource) -> Model:
             f"cannot take a model from a {type(source).__name__}; give the path of an ONNX file, the "
             "serialized model or a ModelProto"
         )
+    path = check_model_file(source)
+    return _checked(_parsed(str(path), lambda: LightModel.read(path)), path.name, path)
+
+
+def check_model_file(source: FilePath) -> Path:
+    """Returns the path of a model's file, after a check that there is one.
+
+    Args:
+        source: The path.
+
+    Raises:
+        ModelError: There is no such file.
+    """
     refuse_empty_path("the model", source, ModelError)
     path = Path(source)
     if not is_file(path):
         advice = "it is a folder, so give the .onnx file in it" if is_folder(path) else "check the path"
         raise ModelError(f"there is no model '{path}'; {advice}")
-    return _checked(_parsed(str(path), lambda: LightModel.read(path)), path.name, path)
+    return path
 
 
 @pause_garbage_collection()

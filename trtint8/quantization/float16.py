@@ -105,7 +105,7 @@ def to_float16(
         ways = advice(
             f"build without FP16 ({Argument('fp16', 'False')})",
             f"leave FP16 out ({Argument('float16', 'False')})",
-            "calibrate all tensors, as 'trtint8 calibrate' does by default",
+            "take a table of all tensors of the float model, which 'trtint8 calibrate' makes by default",
         )
         warn_user(
             f"{nodes} of '{name}' may overflow in FP16 and stay in FP32: {unseen[0]}; {ways}", note=True
@@ -606,10 +606,10 @@ def _of_unseen(node: ir.Node, sizes: Magnitudes) -> Iterator[Float32Reason]:
             continue
         bound = sizes.bounds.get(name)
         if bound is None:
-            yield Float32Reason("unseen", f"no range tells how large '{name}' becomes")
+            yield Float32Reason("unseen", f"nothing tells how large '{name}' becomes")
         elif bound > LARGEST / _MARGIN:
             yield Float32Reason(
-                "unseen", f"no range tells how large '{name}' becomes, which may reach {bound:.3g}"
+                "unseen", f"nothing tells how large '{name}' becomes, which may reach {bound:.3g}"
             )
 
 

@@ -196,7 +196,8 @@ def measure(
             del probe  # and what it has opened
             results = stack.enter_context(run.results(sent, batches, description=MEASURING))
         measurement.run(results)
-    return measurement.result(table)
+    accurate = (one.node for one in placement.decisions if one.cause == "accuracy")
+    return replace(measurement.result(table), in_float=tuple(accurate))
 
 
 def _output_names(prepared: Model) -> list[str]:

@@ -246,7 +246,7 @@ class Sensitivity(records.Result):
             were taken.
         tolerance_db: Half the width of the intervals, as it was requested, in decibels; 0 requests all
             samples.
-        quantized: The network with every layer in INT8.
+        quantized: The network with all these layers in INT8.
         reference_top1: The float network's share of right classes; None without labels.
         layers: One entry per layer, in the order in which they run.
         model_fingerprint: Identifies the model.
@@ -257,6 +257,7 @@ class Sensitivity(records.Result):
         warnings: What the calibration and the measurement warned of; empty in files of version 0.2 and older.
         picks_changed: How many picks of the network, such as those of ArgMax and TopK, differ with every
             layer in INT8. Empty if it picks nothing.
+        in_float: Names of the layers that the table keeps in float for accuracy. They have no entry.
     """
 
     samples: PositiveCount
@@ -271,6 +272,7 @@ class Sensitivity(records.Result):
     shown: PositiveCount | None = None
     warnings: tuple[str, ...] = ()
     picks_changed: tuple[PicksChanged, ...] = ()
+    in_float: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         worst = f", worst '{self.worst_first[0].title}'" if self.layers else ""
@@ -339,9 +341,15 @@ class Sensitivity(records.Result):
         return f"{counted(self.samples, 'sample', ',')}{drawn}"
 
     @property
+    def in_int8_text(self) -> str:
+        """Which layers are in INT8 in the whole network, in words."""
+        but = f" but {len(self.in_float)} in float for accuracy" if self.in_float else ""
+        return f"all layers in INT8{but}"
+
+    @property
     def _summary(self) -> str:
         level = level_text(self.quantized.sqnr_db)
-        return f"{counted(len(self.layers), 'layer')}, all layers in INT8 {level}, {self.samples_text}"
+        return f"{counted(len(self.layers), 'layer')}, {self.in_int8_text} {level}, {self.samples_text}"
 
     @property
     def worst_first(self) -> tuple[LayerSensitivity, ...]:

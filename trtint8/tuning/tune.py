@@ -391,6 +391,10 @@ def _tune_prepared(
         with job(keep=False):
             plan = planner.completed(plan, best.keep_float)
     complete = found.complete and (plan is None or plan.complete)
+    if not best.placement.quantized_nodes:
+        warn_user(
+            f"no layer is left in INT8 for the budget ({goal}); give a wider one, or build the model in FP16"
+        )
     cost = float_cost(
         best.model.graph_model,
         (*best.keep_float, *best.table.layers_in_float),

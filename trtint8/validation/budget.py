@@ -423,11 +423,13 @@ class Budget:
                 f"metric '{name}' is better the smaller it is, so it has no least value; give the largest "
                 f"error as {Argument('max_drop')}"
             )
-        if self.minimum is not None and unit == PERCENT and self.minimum > _MOST_PERCENT:
-            raise CalibrationDataError(
-                f"metric '{name}' is a share, and the least value is {self.minimum:g} per cent; give at most "
-                f"{_MOST_PERCENT} as {Argument('minimum')}"
-            )
+        if self.minimum is not None and unit == PERCENT:
+            given = f"metric '{name}' is a share, and the least value is {self.minimum:g} per cent; give"
+            if self.minimum > _MOST_PERCENT:
+                raise CalibrationDataError(f"{given} at most {_MOST_PERCENT} as {Argument('minimum')}")
+            if 0 < self.minimum <= 1:
+                percent = f"{100 * self.minimum:g}"
+                raise CalibrationDataError(f"{given} per cent as {Argument('minimum')}, such as {percent}")
         if self.max_drop is not None and not has_drop:
             raise CalibrationDataError(
                 f"metric '{name}' has no drop, because it is infinite where outputs equal FP32's; give its "

@@ -37,13 +37,20 @@ from calibrators.run import Executor, RunOptions
 from calibrators.tables.ranges import TableSource, as_table
 from calibrators.tables.table import CalibrationTable
 from trtint8.arithmetic.simulation import Integers
-from trtint8.engine.file import read_engine_info, read_engine_table, read_sidecar, sidecar_path
+from trtint8.engine.file import (
+    check_engine_file,
+    read_engine_info,
+    read_engine_table,
+    read_sidecar,
+    sidecar_path,
+)
 from trtint8.interop.integer_models import integer_operators
 from trtint8.models.model import (
     FLOAT_MODEL,
     Model,
     ModelSource,
     calibration_of,
+    check_model_file,
     inputs_of,
     load_model,
     warnings_of,
@@ -238,11 +245,18 @@ def _listed(metrics: Metric | Sequence[Metric]) -> list[Metric]:
 
 
 def _fed_to(source: ModelSource) -> tuple[str, CalibratedInputs | None]:
-    """What a model is called in messages, and what it was fed while it was calibrated, where it says so."""
+    """What a model is called in messages, and what it was fed while it was calibrated, where it says so.
+
+    Raises:
+        TrtInt8Error: There is no such file.
+    """
     plan = engine_path(source)
     if plan is None:
+        if isinstance(source, PATH_TYPES):
+            check_model_file(source)
         name = source if isinstance(source, PATH_TYPES) else "the INT8 model"
         return f"the model '{name}'" if name is source else str(name), inputs_of(source)
+    check_engine_file(plan)
     known = is_file(sidecar_path(plan))
     return f"the engine '{plan}'", read_sidecar(plan).calibrated_inputs if known else None
 

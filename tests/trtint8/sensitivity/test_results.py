@@ -9,6 +9,7 @@ import trtint8
 from calibrators.errors import CalibrationDataError, OutputError, TableError
 from calibrators.host.checkpoint import Checkpoint
 from calibrators.operators import Shown
+from calibrators.tables.choice import FloatLayers
 from calibrators.tables.table import CalibrationTable
 from tests.calibrators.host.checkpoint_files import document_of, sealed
 from tests.trtint8.onnx_models import Shaped
@@ -100,6 +101,14 @@ def test_the_text_is_one_line():
         "96 of them show the effect of a single layer, worst '"
     )
     assert "\n" not in repr(SENSITIVITY)
+
+
+def test_layers_that_the_table_keeps_in_float_have_no_entry_and_are_named(table, tmp_path):
+    kept = dataclasses.replace(table, float_layers=FloatLayers(("/fc/Gemm",), 0.01))
+    found = measured(kept, limit=16)
+    assert found.in_float == ("/fc/Gemm",) and len(found.layers) == len(measured(table, limit=16).layers) - 1
+    assert "1 in float" in repr(found) and "1 in float" in found._repr_html_()
+    assert Sensitivity.load(found.save(tmp_path / "s.json")) == found
 
 
 def test_samples_that_all_show_single_layers_are_not_told_apart():

@@ -72,6 +72,13 @@ def test_the_same_seed_gives_the_same_result(tuned, wild_table, held_out):
     assert again.accuracy == tuned.accuracy
 
 
+def test_a_budget_that_leaves_nothing_in_int8_is_warned_of():
+    images = normal(np.random.default_rng(1), 32, 3, 8, 8)
+    with pytest.warns(UserWarning, match="no layer is left in INT8"):
+        found = trtint8.tune(maps_of_classes(), images[:16], images[16:], metric="sqnr", minimum=60.0)
+    assert found.fits and found.candidate.placement.quantized_nodes == ()
+
+
 def test_the_files_make_the_same_model_anew(tuned, tmp_path, capsys, held_out):
     written = tuned.save(tmp_path / "t.onnx", model=DEMO_MODEL)
     saved = (tmp_path / "t.onnx").read_bytes()
@@ -134,6 +141,7 @@ def test_a_result_has_the_warnings_that_were_shown(recwarn):
     assert {*found.warnings} == {str(one.message) for one in recwarn}
 
 
+@pytest.mark.filterwarnings("ignore:no layer is left")
 @pytest.mark.parametrize(("gain", "taken"), [(-1.0, False), (0.09, False), (0.11, True)])
 def test_what_gains_nothing_on_other_samples_is_not_taken(gain, taken, monkeypatch):
     asked = []
@@ -204,6 +212,7 @@ def test_what_has_to_be_certain_leaves_more_in_float():
     ],
 )
 @pytest.mark.filterwarnings("ignore:PSNR of")  # the labels are noise
+@pytest.mark.filterwarnings("ignore:no layer is left")  # two layers are soon in float
 def test_every_metric_is_a_budget(budget, value):
     images = normal(np.random.default_rng(1), 32, 3, 8, 8)
     labels = normal(np.random.default_rng(2), 16, 4, 8, 8)

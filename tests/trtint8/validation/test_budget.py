@@ -79,6 +79,7 @@ def test_the_goal_of_a_detector():
         ({"max_drop": 0.5, "metric": "psnr"}, "'psnr' has no drop"),
         ({"minimum": 0.5, "metric": "max_error"}, "'max_error' is better"),
         ({"minimum": 200.0, "metric": "pixels"}, "'pixels' .*200"),
+        ({"minimum": 0.95, "metric": "pixels"}, "'pixels' .*per cent.*95$"),
         ({"metric": "max_error"}, "'max_error' .* as max_drop$"),
         ({"metric": "cosine"}, "'cosine' has a unit"),
         ({"metric": lambda feeds, outputs: 0.0}, "'<lambda>' has a unit"),

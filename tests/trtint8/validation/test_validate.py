@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 import trtint8
 from calibrators.data.sources.folders import Files
-from calibrators.errors import CalibrationDataError, ModelError
+from calibrators.errors import CalibrationDataError, EngineError, ModelError
 from tests.trtint8.detectors import (
     BOXES,
     PICKED_FROM,
@@ -51,6 +51,16 @@ def test_several_models_side_by_side():
     rounded = DATA.astype(np.float16).astype(np.float64)
     assert result.also["FP16"].outputs[0].max_error == pytest.approx(np.abs(rounded - DATA).max())
     assert 0 < result.also["FP16"].outputs[0].max_error <= 2**-11
+
+
+@pytest.mark.parametrize(("name", "error"), [("no.onnx", ModelError), ("no.engine", EngineError)])
+def test_what_is_missing_is_named_before_samples_are_looked_at(name, error, tmp_path):
+    """It may be what says how images become inputs."""
+    images = {"images": np.zeros((2, 4, 4, 1), np.uint8)}
+    with pytest.raises(error, match=name):
+        validated(tmp_path / name, images)
+    with pytest.raises(error, match=name):
+        validated(scaled(1.0), images, also={"other": tmp_path / name})
 
 
 def test_a_budget_is_of_the_first_metric():
