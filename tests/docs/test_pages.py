@@ -12,7 +12,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 
 #: What blocks hold; programs in other languages would not be run.
-LANGUAGES = {*RUN, "text", "toml"}
+LANGUAGES = {*RUN, "text", "toml", "yaml"}
 
 #: Pages whose indented text is a picture.
 PICTURES = ("architecture.md",)

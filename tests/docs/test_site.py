@@ -63,7 +63,7 @@ def test_every_calibrator_is_in_the_reference(site):
 def test_docstrings_lead_to_what_they_name(site):
     for page, target in (
         ("calibrate", "#trtint8.model_inputs"),
-        ("calibrate", "../../types/#calibrators.data.opening.open_batches"),
+        ("calibrate", "../../types/data/#calibrators.data.opening.open_batches"),
         ("judge", "../calibrate/#trtint8.calibrate"),
     ):
         assert f'href="{target}"' in (site / "reference/python" / page / "index.html").read_text(), target
