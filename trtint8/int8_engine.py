@@ -61,9 +61,10 @@ from trtint8.built_files import BuildResult, BuiltFiles, cache_file_of, check_fi
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_model, float_tensors, tensors_needed
 from trtint8.engine.layers import LayerReport
 from trtint8.engine.profiles import Profile, complete_profile, largest_shapes, optimal_shapes
-from trtint8.interop.unquantize import float_nodes, quantized_nodes
+from trtint8.interop.unquantize import as_float_model, float_nodes, quantized_nodes
 from trtint8.models.graph import by_name
 from trtint8.models.model import (
+    FLOAT_MODEL,
     WITHOUT_PAIRS,
     Model,
     ModelSource,
@@ -480,8 +481,13 @@ class _Int8Build:
         options = self.build.options
         if not files.wanted or options.strip_plan or options.dla_core is not None:
             return None
-        prepared = None if self.finished else self.prepared
-        peaks = files.table.peaks if files.table else {}
+        prepared, peaks = None, files.table.peaks if files.table else {}
+        if not self.finished:
+            prepared = self.prepared
+        elif FLOAT_MODEL in self.loaded.graph_model.metadata_props:
+            prepared = as_float_model(self.loaded)
+            # How large values become is not known; in a comparison of times, FP16 may hold them.
+            peaks = dict.fromkeys(tensor_names(prepared.graph_model), 1.0)
         # The engine is built; what cannot be said of it is no reason to fail.
         with contextlib.suppress(TrtInt8Error):
             return expect(self.build, files.built, files.graph_model, prepared, peaks, self._gpus())

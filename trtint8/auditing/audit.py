@@ -463,10 +463,10 @@ def audit(
         estimator = Estimator.open(runnable_part(prepared), ranges.provenance.input_sizes, figures, wanted)
         fixed, peaks, work = estimator.model, ranges.peaks, estimator.work
         measured = read_measured(layer_times or {}, (_ALL_FLOAT, _FLOAT, *_INT8), work.multiply_adds)
-        asked, shapes = (
-            QuantizeOptions(keep_float, keep_int8, estimator.quantization_target),
-            estimator.shapes,
-        )
+        placed_for, shapes = estimator.quantization_target, estimator.shapes
+        if estimator.of_another_gpu:  # what is slower in INT8 with this TensorRT may be faster with that one
+            placed_for = replace(placed_for, costs_with_float16=())
+        asked = QuantizeOptions(keep_float, keep_int8, placed_for)
         quantized, _ = quantize_graph(fixed, ranges, asked, largest=shapes)
         mixed, _ = quantize_graph(fixed, ranges, replace(asked, float16=True), largest=shapes)
         built = {"FP32": fixed.graph_model, "FP16": fixed.graph_model, "INT8": quantized, "INT8+FP16": mixed}
@@ -477,7 +477,7 @@ def audit(
                 engines.append(estimator.estimate(precision, graph_model, peaks, fp16=fp16))
         builder = title_of(estimator.flavor.name)
         if estimator.of_another_gpu:
-            builder = f"another TensorRT than {builder}, which runs no INT8 there,"
+            builder = f"kernels like those of {builder}"
         verdict, reasons = judge(engines, figures.name, builder, work.multiply_adds)
         return Audit(
             model=loaded.name,
@@ -544,7 +544,7 @@ def judge(
     Args:
         engines: The engines; one of them FP16, and one at least INT8.
         gpu: The name of the GPU.
-        builder: The TensorRT that builds for the GPU, in words: another one makes other kernels.
+        builder: The TensorRT whose kernels the estimate is of, in words: another one makes other kernels.
         work: Name of each ONNX node that computes products to the number of its multiply-adds.
 
     Returns:

@@ -345,6 +345,16 @@ def test_what_to_expect_on_the_gpu_that_is_named(samples, profiles, taken, on_rt
     assert all(f"{end:.2f}" in expected.sentence for end in (least, most))
 
 
+@pytest.mark.usefixtures("no_gpu")
+def test_what_to_expect_of_a_model_that_comes_with_its_pairs(on_rtx):
+    """As of the float model, which is in it."""
+    built = on_rtx(rows(2048), wide(), **ADA)
+    again = on_rtx(None, onnx.load(built.qdq_model), **ADA)
+    assert again.info.int8_layers == built.info.int8_layers == (1, 1)
+    assert again.expected.fp16_seconds == pytest.approx(built.expected.fp16_seconds)
+    assert again.expected.seconds == pytest.approx(built.expected.seconds)
+
+
 @pytest.mark.parametrize("change", [{"compute_capabilities": ()}, {"compute_capabilities": ["8.6", "8.9"]}])
 @pytest.mark.usefixtures("no_gpu")
 def test_nothing_is_expected_where_no_one_gpu_is_named(change, on_rtx):

@@ -76,8 +76,9 @@ def test_the_shapes_of_a_profile(rtx, table):
     found = trtint8.audit(DEMO_MODEL, table, "H100", target="rtx", profile=profile)
     assert found.shapes == {"images": (2, 1, 8, 8)}
     assert (found.compute_capability, found.of_another_gpu) == ("8.9", True)
-    words = "on an H100 with another TensorRT than TensorRT for RTX, which runs no INT8 there, expect "
-    assert words in found.verdict
+    assert "on an H100 with kernels like those of TensorRT for RTX expect " in found.verdict
+    # What is slower in INT8 with this TensorRT may be faster with the one that runs there.
+    assert set(found.engine("INT8+FP16").multiply_adds) == {"INT8"}
 
 
 def test_what_is_kept_in_float(rtx, table):

@@ -55,10 +55,8 @@ def test_json(rtx, table, capsys):
     printed, said = capsys.readouterr()
     found = parse("audit", json.loads(printed), "stdout")
     assert found.gpu.name == "H100"
-    assert said == (
-        "TensorRT cannot build for compute capability 9.0 of H100 here; graphs compiled for 8.9 are used "
-        "instead, and convolutions in INT8 may gain more there, where TensorRT requantizes within them\n"
-    )
+    [line] = said.splitlines()
+    assert "TensorRT for RTX has no INT8 for compute capability 9.0 of H100" in line and "8.9" in line
 
 
 def test_an_unknown_gpu(table, refused):
@@ -80,9 +78,9 @@ def shown(monkeypatch, capsys):
 
 def test_what_is_not_known_is_said(shown):
     printed, said = shown(AUDIT)
-    assert said.splitlines() == [
-        "TensorRT cannot build for compute capability 9.0 of Round here; graphs compiled for 8.9 are used "
-        "instead, and convolutions in INT8 may gain more there, where TensorRT requantizes within them",
+    first, *others = said.splitlines()
+    assert "TensorRT for RTX has no INT8 for compute capability 9.0 of Round" in first and "8.9" in first
+    assert others == [
         "the multiply-adds of 'c' and 2 other nodes are not known",
         "no kernel of the FP16 engine names 'b'",
     ]
