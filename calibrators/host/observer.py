@@ -43,7 +43,7 @@ from calibrators.host.session import (
     check_threads,
     first_line,
     in_thread,
-    run_silently,
+    run_session,
     runs_at_once,
     threads_of_session,
 )
@@ -228,7 +228,7 @@ class Observer:
         if not self._plan.outputs:
             return None
         (session,) = self.open().result()
-        return functools.partial(run_silently, session, names=self._plan.outputs)
+        return functools.partial(run_session, session, names=self._plan.outputs)
 
     def close(self) -> None:
         """Closes the model; nothing can be observed any longer."""
@@ -560,5 +560,6 @@ def _run(
     except Exception as error:
         shapes = ", ".join(f"'{name}' {array.shape}" for name, array in feed.items())
         raise CalibrationDataError(
-            f"the model fails on a batch with {shapes}: {first_line(error)}; check the data's dimensions"
+            f"the model fails on a batch with {shapes}: {first_line(error)}; check the shapes and values of "
+            "the data"
         ) from error

@@ -120,7 +120,7 @@ def _session_options(
     import onnxruntime as ort
 
     options = ort.SessionOptions()
-    options.log_severity_level = 3  # warnings about optimizations that did not apply help nobody here
+    options.log_severity_level = 4  # what fails is raised, and is not written to the terminal as well
     level = ort.GraphOptimizationLevel
     most = level.ORT_ENABLE_EXTENDED if keep_layout else level.ORT_ENABLE_ALL
     options.graph_optimization_level = most if optimize else level.ORT_DISABLE_ALL
@@ -165,8 +165,8 @@ def run_in_place(session: Any, names: Sequence[str], feed: NamedArrays) -> list[
     return [as_array(output) for output in session.run_with_ort_values(list(names), values)]
 
 
-def run_silently(session: Any, feed: NamedArrays, names: Sequence[str] | None = None) -> list[Array]:
-    """Runs a model where a failure is expected: it is raised, and ONNX Runtime prints nothing of it.
+def run_session(session: Any, feed: NamedArrays, names: Sequence[str] | None = None) -> list[Array]:
+    """Runs a model on arrays.
 
     Args:
         session: From :func:`open_session`.
@@ -176,7 +176,7 @@ def run_silently(session: Any, feed: NamedArrays, names: Sequence[str] | None = 
     Returns:
         Their values, in memory of their own.
     """
-    outputs: list[Array] = session.run(names, dict(feed), silent_options())
+    outputs: list[Array] = session.run(names, dict(feed))
     return outputs
 
 
@@ -197,15 +197,6 @@ def _c_library() -> ctypes.CDLL | None:
         return ctypes.CDLL(None)
     except (OSError, TypeError):  # Windows
         return None
-
-
-def silent_options() -> Any:
-    """Returns ``onnxruntime.RunOptions`` with which nothing is printed of a run that fails."""
-    import onnxruntime as ort
-
-    options = ort.RunOptions()
-    options.log_severity_level = 4
-    return options
 
 
 class _Memory:

@@ -323,8 +323,12 @@ def matches_node(pattern: str, name: str, module: str) -> bool:
         name: The node's name.
         module: What :func:`module_of` returns for the node.
     """
-    modules = itertools.accumulate(module.split("."), "{}.{}".format) if module else ()
-    return any(fnmatch.fnmatch(text, pattern) for text in (name, *modules))
+    return any(fnmatch.fnmatch(text, pattern) for text in (name, *modules_around(module)))
+
+
+def modules_around(module: str) -> Iterator[str]:
+    """The paths of a module and of those around it: ``a`` and ``a.b`` of ``a.b``."""
+    return itertools.accumulate(module.split("."), "{}.{}".format) if module else iter(())
 
 
 def by_name(graph: ir.Graph, patterns: Iterable[str]) -> list[str]:

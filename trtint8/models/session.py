@@ -20,7 +20,6 @@ from calibrators.host.session import (
     first_line,
     open_session,
     runs_at_once,
-    silent_options,
     threads_of_session,
 )
 from calibrators.host.weights import LightModel
@@ -46,8 +45,10 @@ class StoppableRuns:
     """Runs of sessions in another thread, which can be told to end early."""
 
     def __init__(self) -> None:
-        #: The ``onnxruntime.RunOptions`` of the runs. It would write of every run that ends early.
-        self.options = silent_options()
+        import onnxruntime as ort
+
+        #: The ``onnxruntime.RunOptions`` of the runs.
+        self.options = ort.RunOptions()
 
     def stop(self) -> None:
         """Lets the run that is under way fail behind its present operator, and every later one at once."""
@@ -94,7 +95,7 @@ class ModelSession:
         Warns:
             UserWarning: The model was found to take one sample at a time.
         """
-        options = stoppable.options if stoppable else silent_options()
+        options = stoppable.options if stoppable else None
 
         def run(part: FeedDict) -> list[Array]:
             outputs: list[Array] = self.session.run(names, part, options)
@@ -110,7 +111,8 @@ class ModelSession:
             with ThreadPoolExecutor(len(parts), "trtint8-run") as pool:
                 return _joined(list(pool.map(run, parts)))
         except Exception as error:
-            if rows > 1 and not (self.takes_one or options.terminate):
+            stopped = stoppable is not None and stoppable.options.terminate
+            if rows > 1 and not (self.takes_one or stopped):
                 with contextlib.suppress(Exception):
                     outputs = _joined([run(part) for part in pieces(feed, 1)])
                     self.takes_one = True

@@ -7,6 +7,8 @@ and its activation function (NVIDIA, "Working with Quantized Types", TensorRT do
 
 from __future__ import annotations
 
+import difflib
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -22,6 +24,7 @@ from trtint8.models.graph import (
     is_constant,
     matches_node,
     module_of,
+    modules_around,
     nodes_inside,
     values_behind,
     values_read,
@@ -566,7 +569,11 @@ def _matching(names: Mapping[str, str], patterns: Sequence[str], argument: str) 
             name for name, module in names.items() if matches_node(pattern, name, module)
         ]
         if not matched:
-            examples = (titled(f"'{name}'", module) for name, module in names.items())
+            known = dict.fromkeys(itertools.chain(names, *map(modules_around, names.values())))
+            near = difflib.get_close_matches(pattern, known, _FEW)
+            examples = [repr(name) for name in near] or [
+                titled(f"'{name}'", module) for name, module in names.items()
+            ]
             raise ModelError(
                 f"{Argument(argument)}: '{pattern}' matches no node that could be quantized; names look like "
                 f"{enumerated(examples, _FEW)}"

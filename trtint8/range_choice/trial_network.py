@@ -21,7 +21,7 @@ from calibrators.data.feeds import Array, FeedDict, Floats, OneSample, is_float,
 from calibrators.data.samples import Outputs
 from calibrators.errors import CalibrationDataError
 from calibrators.host.cuda_session import Cpu, Gpu, open_device
-from calibrators.host.session import available_threads, first_line, in_thread, run_silently
+from calibrators.host.session import available_threads, first_line, in_thread, run_session
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.outputs.joined import output_parts, split_outputs
 from trtint8.models.serialization import light_or_file
@@ -182,7 +182,7 @@ def _open(graph_model: ir.Model, *, device: Cpu | Gpu, threads: int | None, retu
     """Opens a network, which is used up, and gives what runs it."""
     options = {"optimize": True, "threads": threads, "one_of_many": return_memory}
     with light_or_file(graph_model, used_up=True) as source:
-        return partial(run_silently, device.open_session(source, **options))
+        return partial(run_session, device.open_session(source, **options))
 
 
 class References:

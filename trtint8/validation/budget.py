@@ -459,13 +459,13 @@ def _at_most(number: float, limit: float, rounding: float = 0.0) -> bool:
 
 def _figure(value: float, unit: str) -> str:
     if not unit:
-        return f"{value:.4g}"
+        return f"{value:.6g}"
     return f"{value:.2f} {unit}"
 
 
 def _interval(ends: Interval | None, unit: str) -> str:
     """The ends of an interval behind a figure, without their unit; empty where there are none."""
-    form = ".2f" if unit else ".4g"
+    form = ".2f" if unit else ".6g"
     return f" (95 %: {ends[0]:{form}} to {ends[1]:{form}})" if ends else ""
 
 

@@ -216,6 +216,9 @@ def validate(
         whole = load_model(source)
         compared = Reference.of(whole, tensors, shows=True)
         original, declared = compared.model, compared.declared
+        if run.is_local:  # workers look on their machines
+            for one in models.values():
+                _check_file(one)
         options = as_calibrated(options, [_fed_to(one) for one in models.values()], integers)
         setting = Setting(original.inputs, declared, loading, asked, run.threads, integers=integers)
         batches = compared.open_data(data, options, run.threads)
@@ -245,20 +248,21 @@ def _listed(metrics: Metric | Sequence[Metric]) -> list[Metric]:
 
 
 def _fed_to(source: ModelSource) -> tuple[str, CalibratedInputs | None]:
-    """What a model is called in messages, and what it was fed while it was calibrated, where it says so.
-
-    Raises:
-        TrtInt8Error: There is no such file.
-    """
+    """What a model is called in messages, and what it was fed while it was calibrated, where it says so."""
     plan = engine_path(source)
     if plan is None:
-        if isinstance(source, PATH_TYPES):
-            check_model_file(source)
         name = source if isinstance(source, PATH_TYPES) else "the INT8 model"
         return f"the model '{name}'" if name is source else str(name), inputs_of(source)
-    check_engine_file(plan)
     known = is_file(sidecar_path(plan))
     return f"the engine '{plan}'", read_sidecar(plan).calibrated_inputs if known else None
+
+
+def _check_file(source: ModelSource) -> None:
+    """Refuses the path of a model or an engine that is not there, before samples are looked at."""
+    if plan := engine_path(source):
+        check_engine_file(plan)
+    elif isinstance(source, PATH_TYPES):
+        check_model_file(source)
 
 
 def _looked_at(batches: Batches, setting: Setting) -> tuple[Shard | None, Batches]:

@@ -80,10 +80,17 @@ def test_patterns_name_modules_and_all_that_is_in_them(make, pattern, kept, tmp_
     assert [one.module for one in decisions] == list(MODULES)
 
 
-def test_what_is_no_module_is_refused_with_modules_beside_the_names(folder):
+@pytest.mark.parametrize(
+    ("pattern", "named"),
+    [
+        ("nothing", r"'node_MatMul_0' \(encoder\.layer\.0\.dense\)"),
+        ("encoder.layer.1.dens", r"'encoder\.layer\.1\.dense'"),
+    ],
+)
+def test_what_is_no_module_is_refused_with_those_that_are_near(pattern, named, folder):
     table = trtint8.CalibrationTable.load(folder / "t.json")
-    with pytest.raises(trtint8.ModelError, match=r"'node_MatMul_0' \(encoder\.layer\.0\.dense\)"):
-        trtint8.quantize(folder / "m.onnx", table, keep_float=["decoder"])
+    with pytest.raises(trtint8.ModelError, match=named):
+        trtint8.quantize(folder / "m.onnx", table, keep_float=[pattern])
 
 
 def test_modules_are_shown_and_kept_in_files(folder, capsys):

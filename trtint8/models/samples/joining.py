@@ -20,7 +20,7 @@ from calibrators.data.feeds import Array, FeedDict, Floats, batch_rows, is_float
 from calibrators.data.inputs import InputShapes, InputSpec
 from calibrators.data.sources.random_samples import drawn
 from calibrators.errors import ModelError
-from calibrators.host.session import run_silently
+from calibrators.host.session import run_session
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph import constant_integers, set_constant_input
 from trtint8.models.model import Model
@@ -68,7 +68,7 @@ def joined_samples(graph_model: ir.Model, pairs: Pairs, known: Joined | None = N
 
 def _tried(graph_model: ir.Model, first: FeedDict, second: FeedDict) -> Joined | None:
     """What two samples show that are run joined and apart; None where they show nothing."""
-    run = partial(run_silently, open_graph_model(graph_model).session)
+    run = partial(run_session, open_graph_model(graph_model).session)
     try:
         alone = [run(first), run(second)]
     except Exception:  # noqa: BLE001  # whatever ONNX Runtime raises
