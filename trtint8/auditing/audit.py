@@ -12,13 +12,14 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import onnx_ir as ir
 
 from calibrators.checks import keeping_warnings
 from calibrators.data.inputs import InputShapes, OpenShape
 from calibrators.data.samples import SampleSizes
-from calibrators.errors import UnsupportedError
+from calibrators.errors import UnsupportedError, titled
 from calibrators.operators import operator_of
 from calibrators.progress import job
 from calibrators.tables.ranges import TableSource, as_table
@@ -33,7 +34,7 @@ from trtint8.builder.refusals import quantization_target
 from trtint8.engine.kernels import PARTS, Traffic, activation_sizes, parts_of, total_traffic, traffic_of
 from trtint8.engine.layers import Layer, LayerReport
 from trtint8.engine.profiles import Profile, optimal_shapes
-from trtint8.models.graph import holds_graphs, values_read
+from trtint8.models.graph import holds_graphs, modules_of, values_read
 from trtint8.models.model import Model, ModelSource, load_float_model, prepare
 from trtint8.models.outputs.picked import left_out_nodes, runnable_part
 from trtint8.models.passes.simplify import InferShapesPass
@@ -478,7 +479,8 @@ def audit(
         builder = title_of(estimator.flavor.name)
         if estimator.of_another_gpu:
             builder = f"kernels like those of {builder}"
-        verdict, reasons = judge(engines, figures.name, builder, work.multiply_adds)
+        modules = modules_of(prepared.graph_model.graph)
+        verdict, reasons = judge(engines, figures.name, builder, work.multiply_adds, modules)
         return Audit(
             model=loaded.name,
             gpu=figures,
@@ -537,7 +539,11 @@ _ALL_FLOAT, _FLOAT, _INT8 = "FP32", "FP16", ("INT8", "INT8+FP16")
 
 
 def judge(
-    engines: Sequence[AuditedEngine], gpu: str, builder: str, work: Mapping[str, int]
+    engines: Sequence[AuditedEngine],
+    gpu: str,
+    builder: str,
+    work: Mapping[str, int],
+    modules: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[str, tuple[str, ...]]:
     """Compares the faster one of the INT8 engines with the FP16 engine.
 
@@ -546,6 +552,7 @@ def judge(
         gpu: The name of the GPU.
         builder: The TensorRT whose kernels the estimate is of, in words: another one makes other kernels.
         work: Name of each ONNX node that computes products to the number of its multiply-adds.
+        modules: Names of nodes to the modules of PyTorch that they come from.
 
     Returns:
         What INT8 changes beside FP16, as a sentence without a full stop; and the names of the ONNX nodes that
@@ -568,7 +575,8 @@ def judge(
     if slowest >= _FASTER:
         return sentence, ()
     losses = _losses(half, int8, work)
-    return f"{sentence}{_attention(half, int8)}{_because(losses)}", tuple(losses)
+    titles = [titled(name, modules.get(name, "")) for name in losses]
+    return f"{sentence}{_attention(half, int8)}{_because(titles)}", tuple(losses)
 
 
 def _expected(slowest: float, fastest: float) -> str:
@@ -603,7 +611,7 @@ def _because(losses: Sequence[str]) -> str:
     if others > 0:
         named.append(f"{others} other layer{'s' if others > 1 else ''}")
     listed = ", ".join(named[:-1]) + " and " + named[-1] if len(named) > 1 else named[0]
-    return f"; {listed} {'are' if len(named) > 1 else 'is'} the reason"
+    return f"; {listed} {'take' if len(named) > 1 else 'takes'} longer in INT8"
 
 
 def _requantized(int8: AuditedEngine) -> str:

@@ -123,20 +123,20 @@ def test_int8_that_moves_more_bytes():
     said, reasons = verdict(half(1000, 10), int8(1000, 10))
     assert said == (
         "INT8 moves 2.5x the bytes of FP16 here, 50 % of them in requantization; on an RTX 4090 with "
-        "TensorRT for RTX expect 0.43x the speed of FP16 (estimated 0.0141 beside 0.00604 ms); a and b are "
-        "the reason"
+        "TensorRT for RTX expect 0.43x the speed of FP16 (estimated 0.0141 beside 0.00604 ms); a and b "
+        "take longer in INT8"
     )
     assert reasons == ("a", "b")
 
 
 def test_many_layers_are_counted():
     assert verdict(half(5, 4, 3, 2, 1), int8(5, 4, 3, 2, 1))[0].endswith(
-        "; a, b, c and 2 other layers are the reason"
+        "; a, b, c and 2 other layers take longer in INT8"
     )
     assert verdict(half(5, 4, 3, 2), int8(5, 4, 3, 2))[0].endswith(
-        "; a, b, c and 1 other layer are the reason"
+        "; a, b, c and 1 other layer take longer in INT8"
     )
-    assert verdict(half(5), int8(5))[0].endswith("; a is the reason")
+    assert verdict(half(5), int8(5))[0].endswith("; a takes longer in INT8")
 
 
 def test_int8_that_gains():
@@ -160,7 +160,7 @@ def test_int8_that_gains_nothing():
 def test_lost_attention():
     before = engine("FP16", attention(100), attention(100))
     after = engine("INT8", attention(100, "Int8"), product("a", "Int8", "Float", 5000))
-    assert "; 1 of 2 fused attentions are lost; a is the reason" in verdict(before, after)[0]
+    assert "; 1 of 2 fused attentions are lost; a takes longer in INT8" in verdict(before, after)[0]
 
 
 def test_a_span_where_the_two_ends_differ():
