@@ -54,14 +54,14 @@ class Migrated(records.Result):
             "unused": list(plan.unused),
             "proposals": records.as_json(plan.proposals),
             "widened": records.as_json(plan.widened),
-            "weighted_layers": len(self.placement.quantized_nodes),
+            "weighted_layers": self.placement.multiplying,
+            "float_nodes": dict(self.placement.float_nodes),
         }
 
     def __repr__(self) -> str:
-        layers = counted(len(self.placement.quantized_nodes), "node")
         missing = len(self.plan.missing)
         without = f", {counted(missing, 'tensor')} without a range in the cache" if missing else ""
-        return f"<Migrated: {layers} in INT8{without}>"
+        return f"<Migrated: {self.placement.layers_text}{without}>"
 
     def save(self, path: FilePath) -> Path:
         """Writes the model atomically.
@@ -94,19 +94,22 @@ def migrate(
         TableError: The cache lacks ranges, and ``fill`` is false or they do not follow from other ranges.
         ModelError: A pattern matches no node that could be quantized.
     """
-    plan = plan_migration(prepared.graph_model, asked.place(prepared, table), table.amax)
+    placement = asked.place(prepared, table)
+    plan = plan_migration(prepared.graph_model, placement, table.amax)
     if plan.unsolved or (plan.missing and not fill):
-        raise TableError(_refusal(plan))
+        raise TableError(_refusal(plan, len(placement.tensors)))
     quantized = quantized_model(prepared, table.override(plan.fills), asked)
     return Migrated(quantized.graph_model, quantized.placement, plan)
 
 
-def _refusal(plan: Migration) -> str:
+def _refusal(plan: Migration, needed: int) -> str:
     named = enumerated(f"'{name}'" for name in plan.unsolved or plan.missing)
-    renamed = ""
+    cause = ""
     if plan.unsolved:
-        if plan.unused:
-            renamed = f"; it has one for '{plan.unused[0]}', which the model lacks (was a tensor renamed?)"
+        if len(plan.missing) > max(1, needed / 2):
+            cause = f"; that is most of the model's {needed}: the cache may be of another model"
+        elif plan.unused:
+            cause = f"; it has one for '{plan.unused[0]}', which the model lacks (was a tensor renamed?)"
         advice = "calibrate the model, or add ranges with 'trtint8 table set'"
     else:
         first = plan.proposals[0]
@@ -116,7 +119,7 @@ def _refusal(plan: Migration) -> str:
         )
     count = len(plan.unsolved or plan.missing)
     tensors = "1 tensor that needs one" if count == 1 else f"{count} tensors that need one"
-    return f"the cache has no range for {tensors}: {named}{renamed}; {advice}"
+    return f"the cache has no range for {tensors}: {named}{cause}; {advice}"
 
 
 @dataclass(frozen=True)

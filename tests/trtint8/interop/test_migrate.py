@@ -46,7 +46,7 @@ def test_a_gap_is_filled_only_where_asked(prepared):
         migrate(prepared, gap, EVERYTHING)
     migrated = migrate(prepared, gap, EVERYTHING, fill=True)
     assert migrated.plan.fills == {"pool_out": 2.0}
-    assert repr(migrated) == "<Migrated: 2 nodes in INT8, 1 tensor without a range in the cache>"
+    assert repr(migrated) == "<Migrated: 2 of 2 layers in INT8, 1 tensor without a range in the cache>"
     assert migrated.placement.quantized_nodes == ("first", "second")
 
 
@@ -62,6 +62,16 @@ def test_a_tensor_that_had_another_name(prepared):
         "the cache has no range for 1 tensor that needs one: 'x'; it has one for 'before', which the model "
         "lacks (was a tensor renamed?); calibrate the model, or add ranges with 'trtint8 table set'"
     )
+
+
+def test_a_cache_that_lacks_most_ranges_is_suspected_to_be_of_another_model(prepared):
+    def refusal(amax):
+        with pytest.raises(TableError) as caught:
+            migrate(prepared, CalibrationTable(amax), EVERYTHING, fill=True)
+        return str(caught.value)
+
+    assert "of another model" in refusal({"other": 1.0})
+    assert "of another model" not in refusal({"relu_out": 2.0, "pool_out": 2.0})
 
 
 def test_layers_in_float_need_no_range(prepared):
