@@ -225,9 +225,11 @@ def _largest_activated(node: ir.Node, amax: float, opset: int) -> float | None:
 
     It rises or falls throughout, or on either side of 0, so that it is largest at an end of what it reads.
     """
+    if node.domain != "" or node.op_type not in FUSED_ACTIVATIONS:
+        return None
     constants = {value.name or "": read_constant(value) for value in node.inputs[1:] if value is not None}
     arrays = {name: array for name, array in constants.items() if array is not None}
-    if node.domain != "" or node.op_type not in FUSED_ACTIVATIONS or len(arrays) < len(constants):
+    if len(arrays) < len(constants):
         return None
     value = node.inputs[0]
     assert value is not None
