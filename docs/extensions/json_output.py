@@ -207,7 +207,8 @@ class MigratedModel(Printed):
         unused: Tensors of the cache that the graph lacks.
         proposals: The ranges that were filled in.
         widened: Tensor whose scale became larger, because it shares one, to the factor.
-        weighted_layers: Number of layers that are meant to run in INT8.
+        weighted_layers: Number of all nodes with products.
+        float_nodes: Those of them that stay in float, to the reasons.
         in_int8: Number of layers that TensorRT for RTX runs in INT8; null with ``--no-proof``.
     """
 
@@ -217,6 +218,7 @@ class MigratedModel(Printed):
     proposals: tuple[Proposal, ...]
     widened: Mapping[str, float]
     weighted_layers: int
+    float_nodes: Mapping[str, str]
     in_int8: int | None
 
 

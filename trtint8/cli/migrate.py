@@ -14,7 +14,7 @@ from trtint8.models.model import check_model_name, load_float_model
 
 EXAMPLE = "example:\n  trtint8 migrate resnet50.onnx resnet50.cache -o resnet50.int8.onnx --fill"
 
-#: How many unused tensors the printed table names; the JSON names all of them.
+#: How many unused tensors and float nodes the printed table names; the JSON names all of them.
 _NAMED = 5
 
 
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _report(options: argparse.Namespace, migrated: Migrated, in_int8: int | None) -> None:
-    plan, weighted = migrated.plan, len(migrated.placement.quantized_nodes)
+    plan, placement = migrated.plan, migrated.placement
     if options.json:
         print_json({"model": options.output, **migrated.to_json(), "in_int8": in_int8})
         return
@@ -60,11 +60,13 @@ def _report(options: argparse.Namespace, migrated: Migrated, in_int8: int | None
         say(f"'{tensor}' shares its scale with others, which makes it {_compared(factor)} the cache's")
     facts: list[tuple[str, object]] = [
         ("model", options.output),
-        ("scales from the cache", len(migrated.placement.tensors) - len(plan.missing)),
+        ("scales from the cache", len(placement.tensors) - len(plan.missing)),
         ("filled in", len(plan.missing)),
         ("in the cache and not in the graph", len(plan.unused)),
         *((f"  '{name}'", "") for name in plan.unused[:_NAMED]),
-        ("weighted layers in INT8", None if in_int8 is None else f"{in_int8} of {weighted}"),
+        ("weighted layers in INT8", None if in_int8 is None else f"{in_int8} of {placement.multiplying}"),
+        ("nodes that stay in float", len(placement.float_nodes) or None),
+        *((f"  '{name}'", reason) for name, reason in placement.float_nodes[:_NAMED]),
     ]
     print_facts("Migrated", facts)
     if plan.proposals:

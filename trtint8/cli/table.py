@@ -44,6 +44,7 @@ EXAMPLE = (
     "examples:\n  trtint8 table show resnet50.table.json\n  trtint8 table diff a.json b.cache\n"
     "  trtint8 table convert resnet50.table.json resnet50.cache\n"
     "  trtint8 table set resnet50.table.json images=2.64 -o edited.json\n"
+    "  trtint8 table merge resnet50.cache by-hand.txt -o both.cache\n"
     "  trtint8 table edit resnet50.table.json -o edited.json\n"
     "  trtint8 table set resnet50.table.json --method mse -o mse.json\n"
     "  trtint8 table convert resnet50.cache resnet50.json --format ppq\n"
@@ -55,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's actions."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, (perform, text, ways) in _ACTIONS.items():
-        action = actions.add_parser(name, help=text)
+        action = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         add_arguments(action, perform, **ways)
         action.set_defaults(perform=perform)
         if name == "extract":
@@ -122,11 +123,11 @@ def _diff(table: File, other: File, *, json: bool = False) -> None:
         for d in differences
     ]
     tensors = counted(len(first.amax.keys() | second.amax.keys()), "tensor")
-    title = f"{len(rows)} of {tensors} differ"
     if rows:
-        print_table(title, ("tensor", "A", "B", "ratio"), rows)
-    else:
-        print_line(title)
+        print_table(f"A is '{table}', B is '{other}'", ("tensor", "A", "B", "ratio"), rows)
+    lacking = [sum(row[index] == "missing" for row in rows) for index in (1, 2)]
+    missing = "; {} missing in A, {} in B".format(*lacking) if any(lacking) else ""
+    print_line(f"{len(rows)} of {tensors} differ{missing}")
 
 
 def _convert(
@@ -174,6 +175,7 @@ def _convert(
                 "weights itself"
             )
         read.save(path, format_name=format_name, tensorrt_version=tensorrt_version)
+    _say_written(read, path, cache=cache)
     if format_name is None and path.suffix.lower() not in (*SUFFIXES, _NCNN):
         say_method_in_cache(read, path)
     elif read.provenance.model is not None:
@@ -191,7 +193,9 @@ def _drop(table: File, patterns: Sequence[str], *, output: str) -> None:
         patterns: Names of tensors, or patterns with * and ?.
         output: The table to write.
     """
-    CalibrationTable.load(table).without(patterns).save(check_writable(output))
+    before = CalibrationTable.load(table)
+    left = before.without(patterns)
+    _save(left, output, f"; {len(before.amax) - len(left.amax)} left out")
 
 
 def _merge(table: File, other: File, *, output: str) -> None:
@@ -202,7 +206,8 @@ def _merge(table: File, other: File, *, output: str) -> None:
         other: The other table, in any of these formats.
         output: The table to write.
     """
-    CalibrationTable.load(table).merged(CalibrationTable.load(other)).save(check_writable(output))
+    first, second = CalibrationTable.load(table), CalibrationTable.load(other)
+    _save(first.merged(second), output, f", {len(second.amax)} of them from '{other}'")
 
 
 def _extract(table: File, *, output: str) -> None:
@@ -214,7 +219,7 @@ def _extract(table: File, *, output: str) -> None:
     """
     path = check_writable(check_table_name(output))
     refuse_overwriting([path], [table])
-    extract_table(load_model(table)).save(path)
+    _save(extract_table(load_model(table)), path)
 
 
 def _set(
@@ -232,19 +237,18 @@ def _set(
         method: Choose ranges anew, from the stored histograms.
         output: The table to write.
     """
-    changed, example = CalibrationTable.load(table), "write for example images=2.64"
+    before, example = CalibrationTable.load(table), "write for example images=2.64"
     by_hand = named_values("TENSOR=AMAX", ranges, "a name and a number", example, read=float)
     if not (by_hand or method):
         raise TableError("there is nothing to set; give TENSOR=AMAX, such as images=2.64, or --method")
-    if method:
-        changed = changed.with_method(method)
+    changed = before.with_method(method) if method else before
     edited = changed.override(by_hand)
     if new := sorted(set(by_hand) - set(changed.amax)):  # their names may be misspelt
         say(
             f"warning: the table had no range of {such_as(new)}, which counts only if the model has such a "
             f"tensor; the table has {such_as(changed.amax)}"
         )
-    edited.save(check_writable(output))
+    _save(edited, output, f", {len(before.diff(edited))} of them changed")
 
 
 def _edit(table: File, *, output: str) -> None:
@@ -259,8 +263,18 @@ def _edit(table: File, *, output: str) -> None:
     if edited is None:
         say("nothing was changed")
         return
-    edited.save(path)
-    say(f"{counted(len(before.diff(edited)), 'range')} changed in '{path}'")
+    _save(edited, path, f"; {counted(len(before.diff(edited)), 'range')} changed")
+
+
+def _save(table: CalibrationTable, output: str | Path, done: str = "") -> None:
+    """Writes a table, and says what it has and what was done."""
+    path = table.save(check_writable(output))
+    _say_written(table, path, done, cache=path.suffix.lower() == ".cache")
+
+
+def _say_written(table: CalibrationTable, path: Path, done: str = "", *, cache: bool) -> None:
+    beside = f"; its sidecar is '{origin_path(path)}'" if cache else ""
+    print_line(f"'{path}' has {counted(len(table.amax), 'tensor')}{done}{beside}")
 
 
 _A, _B, _OUT = Way(metavar="A"), Way(metavar="B"), Way(("-o", "--output"), "OUT")
@@ -280,7 +294,11 @@ _ACTIONS: dict[str, tuple[Callable[..., None], str, dict[str, Any]]] = {
         },
     ),
     "drop": (_drop, "leave tensors out", {"patterns": Way(metavar="TENSOR_OR_PATTERN"), "output": _OUT}),
-    "merge": (_merge, "ranges of B over those of A", {"table": _A, "other": _B, "output": _OUT}),
+    "merge": (
+        _merge,
+        "write the ranges of A and B; where both have one, that of B counts",
+        {"table": _A, "other": _B, "output": _OUT},
+    ),
     "extract": (
         _extract,
         "the table that a Q/DQ model contains",

@@ -581,7 +581,7 @@ def _with_ranges_of_pairs(
     ranges = pair_ranges(quantized.graph_model)
     while True:
         placement = asked.place(prepared)
-        plan = plan_migration(placement, ranges)
+        plan = plan_migration(prepared.graph_model, placement, ranges)
         unsolved = set(plan.unsolved)
         if not unsolved:
             return CalibrationTable({**ranges, **plan.fills}, warnings=warnings_of(quantized)), asked

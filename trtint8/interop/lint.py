@@ -537,7 +537,7 @@ class _Mender:
         while True:
             placement = place(bare, kept)
             wanted = _missing_pairs(placement, nodes)
-            plan = plan_migration(wanted, ranges)
+            plan = plan_migration(bare, wanted, ranges)
             # An attention whose output has no range is quantized in part only; whole in float it is one
             # kernel.
             halves = [products[tensor] for tensor in plan.unsolved if tensor in products]

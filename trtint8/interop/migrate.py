@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,12 @@ from calibrators.errors import Argument, TableError, counted, enumerated
 from calibrators.operators import operator_of
 from calibrators.tables.formats import ncnn
 from calibrators.tables.table import ROUNDING, CalibrationTable
-from trtint8.models.graph import constant_input
+from trtint8.models.graph import constant_input, read_constant
 from trtint8.models.model import Model, check_model_name, load_model, prepare
+from trtint8.models.passes.fold_constants import compute_node
 from trtint8.models.serialization import save_model
-from trtint8.quantization.config import State
-from trtint8.quantization.operators import weight_axis
+from trtint8.quantization.config import FUSED_ACTIVATIONS
+from trtint8.quantization.operators import commutes_with_quantization, weight_axis
 from trtint8.quantization.placement import Placement
 from trtint8.quantization.quantize import QuantizeOptions, quantized_model
 
@@ -53,14 +54,14 @@ class Migrated(records.Result):
             "unused": list(plan.unused),
             "proposals": records.as_json(plan.proposals),
             "widened": records.as_json(plan.widened),
-            "weighted_layers": len(self.placement.quantized_nodes),
+            "weighted_layers": self.placement.multiplying,
+            "float_nodes": dict(self.placement.float_nodes),
         }
 
     def __repr__(self) -> str:
-        layers = counted(len(self.placement.quantized_nodes), "node")
         missing = len(self.plan.missing)
         without = f", {counted(missing, 'tensor')} without a range in the cache" if missing else ""
-        return f"<Migrated: {layers} in INT8{without}>"
+        return f"<Migrated: {self.placement.layers_text}{without}>"
 
     def save(self, path: FilePath) -> Path:
         """Writes the model atomically.
@@ -93,19 +94,22 @@ def migrate(
         TableError: The cache lacks ranges, and ``fill`` is false or they do not follow from other ranges.
         ModelError: A pattern matches no node that could be quantized.
     """
-    plan = plan_migration(asked.place(prepared, table), table.amax)
+    placement = asked.place(prepared, table)
+    plan = plan_migration(prepared.graph_model, placement, table.amax)
     if plan.unsolved or (plan.missing and not fill):
-        raise TableError(_refusal(plan))
+        raise TableError(_refusal(plan, len(placement.tensors)))
     quantized = quantized_model(prepared, table.override(plan.fills), asked)
     return Migrated(quantized.graph_model, quantized.placement, plan)
 
 
-def _refusal(plan: Migration) -> str:
+def _refusal(plan: Migration, needed: int) -> str:
     named = enumerated(f"'{name}'" for name in plan.unsolved or plan.missing)
-    renamed = ""
+    cause = ""
     if plan.unsolved:
-        if plan.unused:
-            renamed = f"; it has one for '{plan.unused[0]}', which the model lacks (was a tensor renamed?)"
+        if len(plan.missing) > max(1, needed / 2):
+            cause = f"; that is most of the model's {needed}: the cache may be of another model"
+        elif plan.unused:
+            cause = f"; it has one for '{plan.unused[0]}', which the model lacks (was a tensor renamed?)"
         advice = "calibrate the model, or add ranges with 'trtint8 table set'"
     else:
         first = plan.proposals[0]
@@ -115,7 +119,7 @@ def _refusal(plan: Migration) -> str:
         )
     count = len(plan.unsolved or plan.missing)
     tensors = "1 tensor that needs one" if count == 1 else f"{count} tensors that need one"
-    return f"the cache has no range for {tensors}: {named}{renamed}; {advice}"
+    return f"the cache has no range for {tensors}: {named}{cause}; {advice}"
 
 
 @dataclass(frozen=True)
@@ -164,32 +168,73 @@ class Migration:
         return {proposal.tensor: proposal.amax for proposal in self.proposals}
 
 
-def plan_migration(placement: Placement, amax: Mapping[str, float]) -> Migration:
+def plan_migration(model: ir.Model, placement: Placement, amax: Mapping[str, float]) -> Migration:
     """Compares a cache with what a placement needs.
 
     Args:
-        placement: The placement for the prepared model.
+        model: The prepared model.
+        placement: The placement for it.
         amax: Tensor name to amax in the cache.
 
     Returns:
         The tensors that lack a range, those that are not used, and proposals.
     """
-    configs = placement.configs
     missing = tuple(tensor for tensor in placement.tensors if tensor not in amax)
-    unused = tuple(name for name in amax if name not in configs)
-    dominated: dict[str, list[str]] = {}
-    for name in amax:
-        if name in configs:
-            dominated.setdefault(configs.dominator(name), []).append(name)
-    proposals = []
-    for tensor in missing:
-        relatives = dominated.get(configs.dominator(tensor), [])
-        if relatives:
-            source = max(relatives, key=lambda name: amax[name])
-            reason = "fused with it" if configs[source].state is State.OVERLAPPED else "shares its scale"
-            proposals.append(Proposal(tensor, source, amax[source], reason))
+    unused = tuple(name for name in amax if name not in placement.configs)
+    following = _following(model, placement, amax) if missing else {}
+    proposals = tuple(following[tensor] for tensor in missing if tensor in following)
     known = {**amax, **{proposal.tensor: proposal.amax for proposal in proposals}}
-    return Migration(missing, unused, tuple(proposals), _widened(placement, known, amax))
+    return Migration(missing, unused, proposals, _widened(placement, known, amax))
+
+
+def _following(model: ir.Model, placement: Placement, amax: Mapping[str, float]) -> dict[str, Proposal]:
+    """The ranges of a cache, and those that follow from them.
+
+    A range passes on where all values do, and from what an operator reads to what it gives out where that
+    cannot be larger. It never passes through a sum, whose terms say little of it.
+    """
+    found = {name: Proposal(name, name, value, "shares its scale") for name, value in amax.items()}
+
+    def pass_on(tensor: ir.Value | None, source: Proposal, **changes: Any) -> None:
+        if tensor is not None and tensor.name:
+            found.setdefault(tensor.name, replace(source, tensor=tensor.name, **changes))
+
+    joined = {one.node for one in placement.decisions if one.quantized and one.operator == "Concat"}
+    for node in reversed(model.graph):
+        source = found.get(node.outputs[0].name or "")
+        if source is not None and (operator_of(node).rearranges or node.name in joined):
+            for value in node.inputs if node.name in joined else node.inputs[:1]:
+                pass_on(value, source)
+    for node in model.graph:
+        read = [found.get(value.name or "") if value is not None else None for value in node.inputs]
+        read = read if node.name in joined else read[:1]
+        sources = [source for source in read if source is not None]
+        if not sources or len(sources) < len(read):
+            continue
+        widest = max(sources, key=lambda source: source.amax)
+        if node.name in joined or commutes_with_quantization(node):
+            for value in node.outputs:
+                pass_on(value, widest)
+        elif (largest := _largest_activated(node, widest.amax, model.opset_imports[""])) is not None:
+            pass_on(node.outputs[0], widest, amax=largest, reason="no larger than that")
+    return found
+
+
+def _largest_activated(node: ir.Node, amax: float, opset: int) -> float | None:
+    """The largest magnitude that an activation function gives out; None of another node.
+
+    It rises or falls throughout, or on either side of 0, so that it is largest at an end of what it reads.
+    """
+    if node.domain != "" or node.op_type not in FUSED_ACTIVATIONS:
+        return None
+    constants = {value.name or "": read_constant(value) for value in node.inputs[1:] if value is not None}
+    arrays = {name: array for name, array in constants.items() if array is not None}
+    if len(arrays) < len(constants):
+        return None
+    value = node.inputs[0]
+    assert value is not None
+    ends = compute_node(node, {value.name or "": np.asarray([-amax, amax]), **arrays}, opset)
+    return float(np.abs(ends).max())
 
 
 def _widened(

@@ -70,6 +70,15 @@ def test_a_proof_that_fails_leaves_what_was_there(tmp_path, refused):
     assert load_model(output).is_quantized
 
 
+def test_migrate_counts_layers_as_quantize_does(cache, tmp_path, prints, as_json):
+    arguments = (DEMO_MODEL, cache, "-o", tmp_path / "q.onnx", "--target tensorrt-11")
+    printed = " ".join(prints("migrate", *arguments).replace("│", " ").split())
+    quantized = as_json("quantize", *arguments)
+    counts = quantized["nodes_in_int8"], quantized["nodes_that_multiply"]
+    assert counts == (8, 9)
+    assert "weighted layers in INT8 {} of {}".format(*counts) in printed and "'/fc/Gemm'" in printed
+
+
 def test_what_is_outside_int8_becomes_fp16_where_asked(cache, tmp_path, capsys):
     output, half = tmp_path / "q.onnx", onnx.TensorProto.FLOAT16
     for arguments, layers in (
@@ -78,7 +87,8 @@ def test_what_is_outside_int8_becomes_fp16_where_asked(cache, tmp_path, capsys):
     ):
         status, found, _ = migrated([cache, "-o", output, "--float16", *arguments], capsys)
         graph = onnx.load(output).graph
-        assert (status, found["in_int8"], found["weighted_layers"]) == (0, layers, layers)
+        assert (status, found["in_int8"], found["weighted_layers"]) == (0, layers, 9)
+        assert len(found["float_nodes"]) == 9 - layers
         assert {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)} == {1}
         assert half in {constant.data_type for constant in graph.initializer}
     status, _, error = migrated([cache, "-o", output, "--keep-int8", "*"], capsys)

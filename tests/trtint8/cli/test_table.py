@@ -42,7 +42,10 @@ def test_drop_merge_and_compare(tmp_path, monkeypatch, prints):
     monkeypatch.chdir(tmp_path)
     CalibrationTable({"a": 1.0, "b": 2.0}, "entropy").save("first.json")
     CalibrationTable({"b": 3.0, "c": 4.0}, "minmax").save("second.json")
-    succeeds("table merge first.json second.json -o both.json")
+    assert "3 tensors, 2 of them from 'second.json'" in prints(
+        "table merge first.json second.json -o both.json"
+    )
+    assert "'both.cache.json'" in prints("table convert both.json both.cache")  # the sidecar
     both = CalibrationTable.load("both.json")
     assert (both.amax, both.method) == ({"a": 1.0, "b": 3.0, "c": 4.0}, "entropy")
     assert both.overridden == {"b", "c"}
@@ -52,7 +55,9 @@ def test_drop_merge_and_compare(tmp_path, monkeypatch, prints):
     with pytest.raises(TableError, match=r"'z\*'"):
         less.without(["z*"])
     CalibrationTable({"d": 1.0, "e": 1.0, "b": 2.0}).save("third.json")
-    assert "3 of 4 tensors differ" in prints("table diff first.json third.json")  # of both tables
+    compared = prints("table diff first.json third.json")  # of both tables
+    assert "'first.json'" in compared and "'third.json'" in compared
+    assert compared.endswith("3 of 4 tensors differ; 2 missing in A, 1 in B\n")
 
 
 @pytest.mark.parametrize("ending", ["json", "cache", "txt", "csv", "flatbuffers"])
@@ -86,6 +91,7 @@ def test_table_verbs(table, tmp_path, capsys, prints, as_json):
     succeeds("table convert", table, cache)
     assert f"'{cache}' is a calibration cache" in capsys.readouterr().err
     succeeds("table convert", cache, back)
+    capsys.readouterr()
     succeeds("table diff", table, back)
     count = len(CalibrationTable.load(table).amax)
     assert capsys.readouterr() == (f"0 of {count} tensors differ\n", "")

@@ -41,7 +41,7 @@ def test_changed_added_and_deleted_lines(table, editor, tmp_path, capsys):
     assert edited.amax == {"a::b: c": 2.5, "dead": 0.0, "new": 1.5}
     assert edited.overridden == {"a::b: c", "new"}
     assert edited.method == "minmax" and not edited.histograms
-    assert "3 ranges changed" in capsys.readouterr().err
+    assert "3 ranges changed" in capsys.readouterr().out
     assert CalibrationTable.load(table).amax["other"] == 4.0
 
 

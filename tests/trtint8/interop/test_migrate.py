@@ -1,5 +1,7 @@
 """The ranges of a calibration cache, put where Q/DQ pairs need them."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -44,7 +46,7 @@ def test_a_gap_is_filled_only_where_asked(prepared):
         migrate(prepared, gap, EVERYTHING)
     migrated = migrate(prepared, gap, EVERYTHING, fill=True)
     assert migrated.plan.fills == {"pool_out": 2.0}
-    assert repr(migrated) == "<Migrated: 2 nodes in INT8, 1 tensor without a range in the cache>"
+    assert repr(migrated) == "<Migrated: 2 of 2 layers in INT8, 1 tensor without a range in the cache>"
     assert migrated.placement.quantized_nodes == ("first", "second")
 
 
@@ -62,6 +64,16 @@ def test_a_tensor_that_had_another_name(prepared):
     )
 
 
+def test_a_cache_that_lacks_most_ranges_is_suspected_to_be_of_another_model(prepared):
+    def refusal(amax):
+        with pytest.raises(TableError) as caught:
+            migrate(prepared, CalibrationTable(amax), EVERYTHING, fill=True)
+        return str(caught.value)
+
+    assert "of another model" in refusal({"other": 1.0})
+    assert "of another model" not in refusal({"relu_out": 2.0, "pool_out": 2.0})
+
+
 def test_layers_in_float_need_no_range(prepared):
     migrated = migrate(prepared, CalibrationTable({"x": 1.0}), QuantizeOptions(["second"]))
     assert migrated.placement.quantized_nodes == ("first",)
@@ -70,34 +82,35 @@ def test_layers_in_float_need_no_range(prepared):
 
 
 @pytest.fixture(scope="module")
-def placement():
-    return place(prepare(load_model(DEMO_MODEL)).graph_model)
+def planned():
+    model = prepare(load_model(DEMO_MODEL)).graph_model
+    return lambda amax: plan_migration(model, place(model), amax)
 
 
-def test_a_whole_cache_needs_nothing(cache, placement):
-    plan = plan_migration(placement, CalibrationTable.load(cache).amax)
+def test_a_whole_cache_needs_nothing(cache, planned):
+    plan = planned(CalibrationTable.load(cache).amax)
     assert (plan.missing, plan.unused, plan.proposals, plan.unsolved) == ((), (), (), ())
 
 
-def test_tensors_that_the_graph_lacks_are_listed(cache, placement):
+def test_tensors_that_the_graph_lacks_are_listed(cache, planned):
     amax = {**CalibrationTable.load(cache).amax, "(Unnamed Layer* 3) [Shuffle]_output": 1.0}
-    assert plan_migration(placement, amax).unused == ("(Unnamed Layer* 3) [Shuffle]_output",)
+    assert planned(amax).unused == ("(Unnamed Layer* 3) [Shuffle]_output",)
 
 
-def test_a_missing_relu_follows_from_its_convolution(cache, placement):
+def test_a_missing_relu_follows_from_its_convolution(cache, planned):
     amax = dict(CalibrationTable.load(cache).amax)
     del amax["/block1/relu1/Relu_output_0"]
-    plan = plan_migration(placement, amax)
+    plan = planned(amax)
     (proposal,) = plan.proposals
     assert plan.missing == ("/block1/relu1/Relu_output_0",)
     assert proposal.source == "/block1/bn1/BatchNormalization_output_0"
     assert proposal.amax == amax[proposal.source]
-    assert proposal.reason == "fused with it"
+    assert proposal.reason == "no larger than that"
 
 
-def test_what_follows_from_nothing_is_unsolved(cache, placement):
+def test_what_follows_from_nothing_is_unsolved(cache, planned):
     amax = {name: value for name, value in CalibrationTable.load(cache).amax.items() if name != "images"}
-    plan = plan_migration(placement, amax)
+    plan = planned(amax)
     assert plan.unsolved == plan.missing == ("images",)
 
 
@@ -105,11 +118,83 @@ def test_scales_that_a_concatenation_makes_equal_are_told():
     body = f"{LEFT} joined = Concat <axis = 1> (relu_out, x) [second] y = Conv (joined, v)"
     weights = {"w": normal(4, 4, 1, 1) / 10, "v": normal(4, 8, 1, 1, seed=1) / 10}
     model = parsed(IMAGES, "float[] y", body, **weights)
-    found = place(prepare(load_model(model)).graph_model)
-    plan = plan_migration(found, {"x": 1.0, "relu_out": 4.0, "joined": 4.0})
+    model = prepare(load_model(model)).graph_model
+    plan = plan_migration(model, place(model), {"x": 1.0, "relu_out": 4.0, "joined": 4.0})
     assert plan.widened == {"x": 4.0}
-    rounded = plan_migration(found, {"x": 4.0 * (1 - 2**-23), "relu_out": 4.0, "joined": 4.0})
+    rounded = plan_migration(model, place(model), {"x": 4.0 * (1 - 2**-23), "relu_out": 4.0, "joined": 4.0})
     assert rounded.widened == {}
+
+
+SIDE = f"{LEFT} [side] side_out = Conv (relu_out, w)"
+TERMS = {"x": 1.0, "first_out": 4.0, "relu_out": 3.0, "side_out": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("join", "known", "fills"),
+    [
+        # What is added, multiplied or compared says nothing of the result, however it is fused.
+        ("sum_out = Add (side_out, relu_out) joined = Relu (sum_out)", {}, {}),
+        ("sum_out = Add (side_out, relu_out) joined = Relu (sum_out)", {"sum_out": 5.0}, {"joined": 5.0}),
+        ("s = Add (side_out, relu_out) t = Add (s, first_out) joined = Relu (t)", {"s": 5.0}, {}),
+        ("sum_out = Add (side_out, bias) joined = Relu (sum_out)", {}, {}),
+        ("sum_out = Sum (side_out, relu_out) joined = Relu (sum_out)", {}, {}),
+        ("sum_out = Sub (side_out, relu_out) joined = Relu (sum_out)", {}, {}),
+        ("product = Mul (side_out, relu_out) joined = Relu (product)", {}, {}),
+        ("joined = Max (side_out, relu_out)", {}, {}),
+        ("less = Less (side_out, relu_out) joined = Where (less, side_out, relu_out)", {}, {}),
+        ("joined = AveragePool <kernel_shape = [2, 2]> (side_out)", {}, {}),
+        # An activation function gives out as much as at the ends of its range.
+        ("joined = Clip (side_out, zero, one)", {}, {"joined": 1.0}),
+        ("joined = Clip (side_out, zero, nine)", {}, {"joined": 2.0}),
+        ("joined = Sigmoid (side_out)", {}, {"joined": 1 / (1 + np.exp(-2.0))}),
+        (
+            "bent = LeakyRelu <alpha = 2.0> (side_out) joined = MaxPool <kernel_shape = [2, 2]> (bent)",
+            {},
+            {"joined": 4.0},
+        ),
+        # What is joined is as large as the largest; one of the parts says nothing of the others.
+        (
+            "cat = Concat <axis = 1> (side_out, relu_out) joined = Conv (cat, u)",
+            {"joined": 1.0},
+            {"cat": 3.0},
+        ),
+        (
+            "a, b = Split <axis = 1> (side_out) c = Conv (a, h) d = Conv (b, h) joined = Sub (c, d)",
+            {"joined": 1.0, "a": 0.5},
+            {"b": 2.0},
+        ),
+        (
+            "a, b = Split <axis = 1> (first_out) c = Conv (a, h) d = Conv (b, h) joined = Sub (c, d)",
+            {"joined": 1.0, "a": 0.5, "first_out": None},
+            {},
+        ),
+        # Values that are moved keep their range both ways.
+        (
+            "flat = Reshape (side_out, shape) joined = Reshape (flat, shape)",
+            {"flat": 2.5, "side_out": None},
+            {"joined": 2.5},
+        ),
+    ],
+)
+def test_a_range_follows_only_where_it_bounds_what_is_missing(join, known, fills):
+    constants = {
+        "w": normal(4, 4, 1, 1),
+        "v": normal(4, 4, 1, 1),
+        "u": normal(4, 8, 1, 1),
+        "h": normal(4, 2, 1, 1),
+        "bias": normal(1, 4, 1, 1),
+        "shape": np.int64([0, 4, 8, 8]),
+        "zero": np.float32(0),
+        "one": np.float32(1),
+        "nine": np.float32(9),
+    }
+    body = f"{SIDE} {join} [second] y = Conv (joined, v)"
+    used = {name: array for name, array in constants.items() if name in re.findall(r"\w+", body)}
+    model = prepare(load_model(parsed(IMAGES, "float[] y", body, **used))).graph_model
+    amax = {name: value for name, value in {**TERMS, **known}.items() if value is not None}
+    plan = plan_migration(model, place(model), amax)
+    assert plan.missing
+    assert plan.fills == pytest.approx(fills)
 
 
 PARAM = """7767517
