@@ -209,7 +209,7 @@ def compare_runs(
             *(
                 f"{name}: {said}"
                 for (name, run), model in zip(named, models, strict=True)
-                for said in run.judged_another(model and model.fingerprint)
+                for said in run.judged_another(model.fingerprint if model else None)
             ),
             *(f"{name}: {said}" for name, run in named for said in doubts_among(run.warnings)),
             *(f"{NOTE}{name}: {said}" for name, run in named for said in notes_among(run.warnings)),
