@@ -85,8 +85,8 @@ class BuildResult(records.Result):
     rounded: Compensation | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what the sidecar says, which ``trtint8 build --json`` prints."""
-        return self.info.to_json()
+        """Returns what ``trtint8 build --json`` prints: what the sidecar says, and the expected time."""
+        return {**self.info.to_json(), "expected": records.as_json(self.expected)}
 
     def __repr__(self) -> str:
         return f"<BuildResult: '{self.engine}', {info_summary(self.info)}>"

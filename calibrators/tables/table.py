@@ -652,7 +652,8 @@ class CalibrationTable(Result):
             )
             raise TableError(
                 f"the table {state} weights or nodes have changed since it was calibrated "
-                f"(fingerprint {model} then, {fingerprint} now); calibrate again"
+                f"(fingerprint {model} then, {fingerprint} now); calibrate again, or if tuning "
+                "or equalization changed the weights, give the .float.onnx beside the table"
             )
         if missing:
             what, instead = "the table", "calibrate this model"

@@ -34,7 +34,7 @@ from trtint8.runtime.bench import BenchReport
 from trtint8.sensitivity.results import Sensitivity
 from trtint8.tuning.candidates import Trial
 from trtint8.tuning.remedies.held_out import Compensation
-from trtint8.tuning.stopwatch import SpeedPlan
+from trtint8.tuning.stopwatch import Expectation, SpeedPlan
 from trtint8.tuning.tune import Written
 from trtint8.validation.accuracy import Accuracy, Measure, Verdict
 
@@ -195,6 +195,18 @@ class Quantized(Printed):
     equalization: Equalization | None
     rounding: Compensation | None
     float_layers: FloatLayers | None
+
+
+@dataclass(frozen=True, repr=False)
+class Built(EngineInfo):
+    """An engine.
+
+    Attributes:
+        expected: The time of the engine compared with FP16: measured if this machine has the GPU, estimated
+            if one compute capability was given, else null.
+    """
+
+    expected: Expectation | None = None
 
 
 @dataclass(frozen=True)
@@ -385,7 +397,7 @@ OUTPUTS: dict[str, Any] = {
     "migrate": MigratedModel,
     "deploy": Deployed,
     "lint": Linted,
-    "build": EngineInfo,
+    "build": Built,
     "validate": Accuracy,
     "sensitivity": Sensitivity,
     "tune": TunedModel,

@@ -97,6 +97,9 @@ def test_build_prints_what_the_schema_says(documented, capsys, folder, monkeypat
     arguments = "digits.onnx digits.table.json -o d.engine --compute-capability 8.6 --keep-int8 *"
     printed = run(documented, capsys, folder, monkeypatch, "build", arguments)
     assert len(printed["quantized_nodes"]) == 9
+    seconds, half = (printed["expected"][name] for name in ("seconds", "fp16_seconds"))
+    shares = [one / other for one, other in zip(seconds, half, strict=True)]
+    assert printed["expected"]["of_fp16"] == sorted(shares)
     printed = run(documented, capsys, folder, monkeypatch, "deploy", "d.engine --to docker -o docker")
     assert "docker/Dockerfile" in printed["files"]
 

@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_arguments(
         parser,
         build_int8_engine,
-        json="the engine's sidecar",
+        json="the engine's sidecar, and the expected time,",
         model=Way(help="a float ONNX model, or one with Q/DQ pairs"),
         calibration=Way(
             metavar="DATA_OR_TABLE",
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> None:
     for warning in result.warnings:
         say(f"TensorRT: {warning}")
     if options.json:
-        print_json(result.info)
+        print_json(result)
         return
     in_int8 = result.info.int8_layers
     accurate = "accuracy" in result.info.float_causes.values() and (in_int8 is None or in_int8[0] > 0)

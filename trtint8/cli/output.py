@@ -297,7 +297,7 @@ def _write(stream: TextIO | None, text: str) -> None:
 def saying_what_is_kept(
     checkpoint: Path | None, command: str, *, survives_errors: Callable[[], bool] = lambda: False
 ) -> Iterator[None]:
-    """Says after Ctrl-C how a run can be continued, where it can; and after an error in the data.
+    """Says after Ctrl-C how a run can be continued, where it can; and after an error that more may mend.
 
     Args:
         checkpoint: The file in which the run keeps what it has done; None where it keeps nothing.
@@ -310,7 +310,7 @@ def saying_what_is_kept(
         if checkpoint is not None and checkpoint.exists():
             raise KeyboardInterrupt(_kept(checkpoint, command)) from error
         raise
-    except CalibrationDataError:
+    except (CalibrationDataError, UnsupportedError):
         if survives_errors() and checkpoint is not None and checkpoint.exists():
             say(_kept(checkpoint, command), whole=True)
         raise

@@ -163,8 +163,10 @@ def compare_runs(
     options: dict[str, Any] = {"labels": labels, "batch_size": batch_size, "limit": limit}
     options |= {"preprocessing": preprocessing, "skip_bad": skip_bad or None}
     runs = [_judged(run, arithmetic, model, data, options) for run in runs]
-    stems = [run.stem for run in runs]
-    names = tuple(stems) if len(set(stems)) == len(stems) else tuple(str(Path(source)) for source in sources)
+    stems = tuple(run.stem for run in runs)
+    # A file that is only called "accuracy.json" has no name of its own.
+    have_names = len(set(stems)) == len(stems) and not any(run.stem in run.paths for run in runs)
+    names = stems if have_names else tuple(str(Path(source)) for source in sources)
     used = {part.part for run in runs if run.engine for part in run.engine.parts}
     parts = [name for name in PARTS if name in used]
     estimated = [engine.seconds for run in runs if run.audit for engine in run.audit.engines]
@@ -204,6 +206,11 @@ def compare_runs(
         tuple(path for run in runs for path in run.read),
         tuple(filter(None, (_accuracy_verdict(names, judged), _latency_verdict(names, runs)))),
         (
+            *(
+                f"{name}: {said}"
+                for (name, run), model in zip(named, models, strict=True)
+                for said in run.judged_another(model.fingerprint if model else None)
+            ),
             *(f"{name}: {said}" for name, run in named for said in doubts_among(run.warnings)),
             *(f"{NOTE}{name}: {said}" for name, run in named for said in notes_among(run.warnings)),
         ),

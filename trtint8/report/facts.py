@@ -19,7 +19,13 @@ from calibrators.errors import counted
 from calibrators.tensorrt.flavor import title_of
 from trtint8.engine.file import NOT_LISTED, EngineInfo
 from trtint8.models.model import Model
-from trtint8.report.files import ReportFiles, find_origins, load_original, was_not_used
+from trtint8.report.files import (
+    ReportFiles,
+    find_origins,
+    find_table_model,
+    load_original,
+    was_not_used,
+)
 from trtint8.report.graph import NetworkGraph, make_graph
 from trtint8.report.layers import (
     AuditSummary,
@@ -61,15 +67,18 @@ class Command:
     line: str
 
 
-def commands_for_missing(files: ReportFiles, *, model: str | None, with_worst: bool) -> tuple[Command, ...]:
+def commands_for_missing(
+    files: ReportFiles, *, model: str | None, table_model: str | None, with_worst: bool
+) -> tuple[Command, ...]:
     """What a complete report would also show, and the command that makes each of it.
 
     Args:
         files: The files to report on, with their contents.
         model: Path of the FP32 model; None where it was not given.
+        table_model: Path of the float model that the table fits; None where it is not known.
         with_worst: Whether the worst samples are in the report.
     """
-    model_word = _quoted(model, _MODEL)
+    model_word, of_table = _quoted(model, _MODEL), _quoted(table_model, _MODEL)
     table, engine = _name(files, "table"), _name(files, "engine")
     commands = []
 
@@ -77,9 +86,9 @@ def commands_for_missing(files: ReportFiles, *, model: str | None, with_worst: b
         commands.append(Command(purpose, f"trtint8 {line}{kind and _name(files, kind)}"))
 
     if files.engine is None:
-        build = f"build {model_word} {table} -o {engine}"
+        build = f"build {of_table} {table} -o {engine}"
         add("The engine: its size, and which layers really run in INT8.", build)
-    if files.table is None or not files.table.histograms:
+    if files.table is None or not (files.table.histograms or _is_tuned(files, model, table_model)):
         # A cache has no room for histograms.
         own = shlex.quote(f"{files.stem}.table.json") if table.endswith(".cache") else table
         calibrate = f"calibrate {model_word} {_DATA} -o {own}{_image_options(files)}"
@@ -89,10 +98,10 @@ def commands_for_missing(files: ReportFiles, *, model: str | None, with_worst: b
         validate = f"validate {validated} {_HELDOUT} --reference {model_word} --json > "
         add("Accuracy on held-out data, beside FP32's.", validate, "accuracy")
     if files.sensitivity is None:
-        measure = f"sensitivity {model_word} {table} {_HELDOUT} -o "
+        measure = f"sensitivity {of_table} {table} {_HELDOUT} -o "
         add("Sensitivity: what each layer costs, and why.", measure, "sensitivity")
     if files.audit is None:
-        audit = f"audit {model_word} {table} --gpu {_GPU} --json > "
+        audit = f"audit {of_table} {table} --gpu {_GPU} --json > "
         add("What INT8 gains beside FP16 on a GPU, estimated without one.", audit, "audit")
     if files.bench is None:
         bench = f"bench {engine} --baseline {model_word} --json > "
@@ -105,16 +114,24 @@ def commands_for_missing(files: ReportFiles, *, model: str | None, with_worst: b
     return tuple(commands)
 
 
-def commands_to_rebuild(files: ReportFiles, *, model: str | None) -> tuple[Command, ...]:
+def _is_tuned(files: ReportFiles, model: str | None, table_model: str | None) -> bool:
+    """Whether the table is not what a calibration of the FP32 model makes, which would replace it."""
+    return files.tuning is not None or model != table_model
+
+
+def commands_to_rebuild(
+    files: ReportFiles, *, model: str | None, table_model: str | None
+) -> tuple[Command, ...]:
     """The commands that make the table, the Q/DQ model and the engine again.
 
     Args:
         files: The files to report on, with their contents.
         model: Path of the FP32 model; None where it was not given.
+        table_model: Path of the float model that the table fits; None where it is not known.
     """
-    model_word, commands = _quoted(model, _MODEL), []
-    table = _name(files, "table")
-    if files.table is not None and files.table.provenance.model is not None:
+    model_word, commands = _quoted(table_model, _MODEL), []
+    table, is_tuned = _name(files, "table"), _is_tuned(files, model, table_model)
+    if files.table is not None and files.table.provenance.model is not None and not is_tuned:
         samples = files.table.provenance.samples
         limit = f" --limit {samples}" if samples else ""
         line = (
@@ -227,16 +244,11 @@ def find_mismatches(
         "the sensitivity": sensitivity and sensitivity.table_fingerprint,
         "the audit": audit and audit.table_fingerprint,
     }
-    builds = {
-        "the engine": engine and (engine.qdq_fingerprint or engine.plan_sha256),
-        "the Q/DQ model": None if engine else qdq_fingerprint,
-        "the accuracy": accuracy and accuracy.judged_fingerprint,
-    }
     unused = [] if table_was_used else [_UNUSED_TABLE]
     return (
         *_differing(models, "model"),
         *_differing(tables, "calibration table"),
-        *_differing(builds, "build"),
+        *map(sentence, files.judged_another(qdq_fingerprint)),
         *unused,
     )
 
@@ -432,6 +444,7 @@ def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None
     # Without a Q/DQ model only the engine's own list says what the layers of the float model became.
     listed = original.graph_model if original and files.engine and files.engine.layers else None
     path = str(model) if model else None
+    table_model = find_table_model(files, original, path)
     cells = make_cells(qdq, files.engine, files.sensitivity)
     return Report(
         files,
@@ -451,9 +464,11 @@ def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None
             origins=find_origins(files, original, loaded),
             table_was_used=not was_not_used(files.table, files.engine, loaded),
         ),
-        missing=commands_for_missing(files, model=path, with_worst=worst is not None),
+        missing=commands_for_missing(
+            files, model=path, table_model=table_model, with_worst=worst is not None
+        ),
         provenance=list_provenance(files),
-        rebuild=commands_to_rebuild(files, model=path),
+        rebuild=commands_to_rebuild(files, model=path, table_model=table_model),
         model_bytes=_bytes_of(model, original) if model and original else None,
         qdq_bytes=_bytes_of(files.paths["qdq"], loaded) if loaded else None,
     )

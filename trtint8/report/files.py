@@ -108,9 +108,11 @@ class ReportFiles:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What was warned of, notes among it, and figures that no good network has."""
+        """That a budget is missed, what was warned of, with notes, and figures that no good network has."""
+        judgement = self.accuracy.judgement if self.accuracy else None
+        said = [] if judgement is None or judgement.fits else list(judgement.notes[:1])
         kept = (self.table, self.engine, self.accuracy, self.sensitivity, self.audit, self.tuning)
-        said = [warning for one in kept if one is not None for warning in one.warnings]
+        said += [warning for one in kept if one is not None for warning in one.warnings]
         of_pairs = warnings_of(self.paths["qdq"]) if "qdq" in self.paths else ()
         return tuple(dict.fromkeys((*said, *of_pairs, *_poor_figures(self.accuracy))))
 
@@ -119,6 +121,23 @@ class ReportFiles:
         """All files that were read: an engine's sidecar as well."""
         sidecars = [sidecar_path(self.paths["engine"])] if "engine" in self.paths else []
         return (*self.paths.values(), *sidecars)
+
+    def judged_another(self, qdq_fingerprint: str | None) -> tuple[str, ...]:
+        """Says, as a warning does, that the accuracy is neither of the engine nor of its Q/DQ model.
+
+        Args:
+            qdq_fingerprint: Fingerprint of the Q/DQ model; None where there is none, or the engine names it.
+        """
+        of_engine = (self.engine.qdq_fingerprint, self.engine.plan_sha256) if self.engine else ()
+        own = [one for one in (qdq_fingerprint, *of_engine) if one]
+        judged = self.accuracy and self.accuracy.judged_fingerprint
+        if not judged or not own or judged in own:
+            return ()
+        than = "engine" if self.engine else "Q/DQ model"
+        said = (
+            f"the accuracy is of another model or build than the {than}: their numbers do not belong together"
+        )
+        return (said,)
 
     def qdq_model(self) -> Model | None:
         """Loads the Q/DQ model; None where there is none.
@@ -211,7 +230,7 @@ def find_report_files(sources: Sequence[FilePath]) -> ReportFiles:
         first = files.setdefault(file.kind, file)
         if first is not file:
             raise TableError(
-                f"there are two files of the kind '{file.kind}', '{first.path}' and '{file.path}'; a report "
+                f"there are two files of the kind '{file.kind}', {_told(first)} and {_told(file)}; a report "
                 "is about one model: name one of them and the other files of its model, instead of the folder"
             )
     if not files:
@@ -236,6 +255,12 @@ def find_report_files(sources: Sequence[FilePath]) -> ReportFiles:
     )
     named = {Path(source).resolve() for source in sources}
     return found if "table" in paths and paths["table"].resolve() in named else _without_unused_table(found)
+
+
+def _told(file: _File) -> str:
+    """The path of a file; of an audit with the GPU that tells it from another one of the model."""
+    gpu = parse(file.kind, file.document, str(file.path)).gpu if file.kind == "audit" else None
+    return f"'{file.path}'" + (f" for {gpu.name}" if gpu else "")
 
 
 def _without_other_tables(files: Sequence[_File], sources: Sequence[FilePath]) -> Sequence[_File]:
@@ -286,7 +311,7 @@ def _files(sources: Sequence[FilePath]) -> Iterator[_File]:
         elif path.suffix in _ENGINES:
             beside = sorted(path.parent.glob(f"{_escaped(path.stem)}.*"))
             own = (file for file in beside if _belongs(file.name.removeprefix(path.stem)))
-            known = map(_recognized, filter(is_file, (path, *own)))
+            known = map(_recognized, filter(_is_written, (path, *own)))
             files = (file for file in known if file and not _is_another_table(file, path))
         else:
             files = [_named(path)]
@@ -363,7 +388,12 @@ def _listed(folder: Path) -> list[Path]:
         raise TableError(
             f"cannot read the folder '{folder}': {error.strerror or error}; make it readable, or give another"
         ) from error
-    return [path for path in paths if is_file(path)]
+    return [path for path in paths if _is_written(path)]
+
+
+def _is_written(path: Path) -> bool:
+    """Whether a file is there; an empty JSON is what a shell has made for a verb that has yet to print."""
+    return is_file(path) and not (path.suffix == ".json" and path.stat().st_size == 0)
 
 
 def _belongs(ending: str) -> bool:
@@ -547,6 +577,30 @@ def find_origins(files: ReportFiles, model: Model | None, qdq: Model | None) -> 
     if table and table.provenance.model and qdq and has_ranges_of(qdq, table):
         origins[table.provenance.model] = float_model
     return origins
+
+
+def find_table_model(files: ReportFiles, model: Model | None, path: str | None) -> str | None:
+    """Finds the float model that the table fits: `trtint8 tune` writes one whose weights it has changed.
+
+    Args:
+        files: The files to report on, with their contents.
+        model: The FP32 model; None where it was not given.
+        path: The path of the FP32 model.
+
+    Returns:
+        ``path`` where nothing says that the table is of another model; else the name of the float model
+        beside the table, or None where no file there is this model.
+    """
+    source = files.table.provenance if files.table else None
+    if source is None or source.model is None:
+        return path
+    if model is not None and model.fingerprint in (source.model, source.cut_from):
+        return path
+    for beside in sorted(files.paths["table"].parent.glob("*.float.onnx")):
+        with contextlib.suppress(ModelError):  # a damaged one is not that model
+            if load_model(beside).fingerprint == source.model:
+                return beside.name
+    return None
 
 
 #: By how much a scale may differ from that of its range: float16 resolves half a thousandth.

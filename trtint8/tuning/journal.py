@@ -128,6 +128,15 @@ class Journal:
         self._known = replace(self._known, timings={**self.timings, key: timing})
         self._save()
 
+    def remove(self) -> None:
+        """Deletes the file where there is one: to continue would end as this search did.
+
+        Raises:
+            OutputError: The file cannot be removed.
+        """
+        if self._checkpoint:
+            self._checkpoint.remove()
+
     def _save(self) -> None:
         if self._checkpoint:
             # While engines are timed, none of the known trials was replayed yet.

@@ -390,6 +390,8 @@ class SpeedPlanner:
         """
         plan = self.search(limit)
         if len(plan.keep_float) == len(self.layers):
+            if plan.complete:
+                self._journal.remove()
             fp16, int8 = (f"{1e3 * seconds:.3g} ms" for seconds in (plan.fp16_seconds, plan.int8_seconds))
             raise UnsupportedError(
                 f"no layer is {'found' if plan.source != 'estimated' else 'estimated'} to be faster in INT8 "

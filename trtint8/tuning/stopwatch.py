@@ -10,9 +10,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
-from calibrators.records import Count, NonNegative, Positive
+from calibrators.records import Count, NonNegative, Positive, Result
 
 #: Where a time comes from: the kernels of a compiled engine, the GPU of this machine, or another GPU.
 Source = Literal["estimated", "measured here", "measured there"]
@@ -81,7 +81,7 @@ class Stopwatch(Protocol):
 
 
 @dataclass(frozen=True)
-class Expectation:
+class Expectation(Result):
     """How long an engine that was built takes, beside the same network in FP16.
 
     Attributes:
@@ -92,6 +92,8 @@ class Expectation:
             what fits from the L2 cache, for a measurement those of the 95 % interval.
         fp16_seconds: The same of the network in FP16; None where that was not built.
     """
+
+    _also_in_json: ClassVar[tuple[str, ...]] = ("of_fp16",)
 
     gpu: str
     source: Source

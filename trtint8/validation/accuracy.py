@@ -99,8 +99,9 @@ class Accuracy(Result):
         chosen: What was chosen by default, and why, in words: metrics, by the shapes of the outputs, and the
             layout of detections. None if nothing was chosen by default.
         judgement: Whether the samples meet the budget; None if there is no budget.
-        judged_fingerprint: Identifies the engine that was judged: its Q/DQ model, or its plan where it has
-            none; None for a model, and in results of trtint8 0.1.
+        judged_fingerprint: Identifies the model that was judged; of an engine its Q/DQ model, or its plan
+            where it has none. None for other models beside it, for a float model with a table, for what
+            :func:`tune` found, and for a model in results of version 0.2 and older.
         reference_fingerprint: Identifies the FP32 model, or the model before its weights were changed. None
             if no model says from which model it was made, and in results of trtint8 0.1.
         in_integers: What a backend computes in integers, with ``arithmetic``; else None.

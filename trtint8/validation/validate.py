@@ -473,8 +473,8 @@ class Origin:
         float_model: The fingerprint of the float model that it was made from; None where that is not known.
         calibration: The fingerprint of the samples that it was calibrated with, and their number; None where
             that is not known.
-        engine: What identifies an engine: the fingerprint of its Q/DQ model, or the SHA-256 of its plan where
-            it has none; None for a model, and where there is no engine.
+        identity: What identifies it: the fingerprint of the model, or of an engine's Q/DQ model, or the
+            SHA-256 of the plan where an engine has none. None where nothing was computed for it.
         inputs: What it was fed while it was calibrated; None where that is not known.
         warnings: What its calibration and its build warned of.
         in_int8: Whether a layer of it is in INT8, as far as is known.
@@ -484,7 +484,7 @@ class Origin:
     it: str
     float_model: str | None = None
     calibration: tuple[str, int] | None = None
-    engine: str | None = None
+    identity: str | None = None
     inputs: CalibratedInputs | None = None
     warnings: tuple[str, ...] = ()
     in_int8: bool = True
@@ -558,7 +558,10 @@ def warn_of_models(
     origins = [_of_model(one) if isinstance(one, Model) else _of_engine(one) for one in models.values()]
     if integers is not None:
         origins[0] = replace(origins[0], in_int8=True)
-    if integers is not None and (table := integers.table) is not None:
+    table = integers.table if integers is not None else None
+    if isinstance(validated, Model) and table is None:
+        origins[0] = replace(origins[0], identity=validated.fingerprint)
+    if table is not None:
         origins[0] = replace(
             origins[0],
             calibration=_calibration(table),
@@ -676,7 +679,7 @@ def identified(accuracy: Accuracy, origins: Sequence[Origin], reference: Model) 
     """
     return replace(
         accuracy,
-        judged_fingerprint=origins[0].engine,
+        judged_fingerprint=origins[0].identity,
         name=origins[0].called if origins[0].called not in accuracy.also else VALIDATED,
         warnings=tuple(dict.fromkeys(warning for origin in origins for warning in origin.warnings)),
         reference_fingerprint=_fingerprint_of(reference, origins),

@@ -26,7 +26,9 @@ from trtint8.engine.layers import LayerReport
 from trtint8.engine.profiles import ShapeRange
 from trtint8.models.model import load_model
 from trtint8.report.comparison import ComparedRow, compare_runs
-from trtint8.validation.accuracy import Measure
+from trtint8.report.facts import gather
+from trtint8.report.files import find_report_files
+from trtint8.validation.accuracy import Judgement, Measure
 from trtint8.validation.significance import Share, compare_counts
 
 
@@ -142,6 +144,29 @@ def test_files_alone_have_their_own_names(folders):
     (second / "net.accuracy.json").rename(second / "other.accuracy.json")
     compared = compare_runs([first / "net.accuracy.json", second / "other.accuracy.json"])
     assert compared.runs == ("net", "other") and compared.differences == ()
+
+
+def test_a_file_without_a_name_of_its_own_is_called_by_its_path(folders):
+    first, second = folders
+    accuracy = first / "accuracy.json"
+    (first / "net.accuracy.json").rename(accuracy)
+    assert compare_runs([accuracy, second]).runs == (str(accuracy), str(second))
+
+
+def test_an_accuracy_of_another_model_is_named(folders):
+    second = folders[1]
+    other = dataclasses.replace(ACCURACY, judged_fingerprint="0a")
+    write_json(second / "net.accuracy.json", other)
+    (said,) = [one for one in compare_runs(folders).warnings if "another model or build" in one]
+    assert said.startswith(f"{second}: the accuracy ")
+
+
+def test_a_budget_that_is_missed_is_named(folders):
+    goal = "top1: at least 99 %"
+    judgement = Judgement(goal, False, 80.0, 1.0, 0.25, False, (f"{goal} is missed",), True)
+    write_json(folders[0] / "net.accuracy.json", dataclasses.replace(ACCURACY, judgement=judgement))
+    assert compare_runs(folders).warnings[0] == f"{folders[0]}: {goal} is missed"
+    assert gather(find_report_files([folders[0]])).doubts == (f"{goal[0].upper()}{goal[1:]} is missed.",)
 
 
 def judged(folder, name, count, total=400, reference=320):

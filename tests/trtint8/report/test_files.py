@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import json
 import os
 import shutil
 from dataclasses import replace
@@ -203,8 +204,25 @@ def test_mistakes(folder):
     (folder / "notes.txt").write_text("")
     with pytest.raises(TableError, match=r"notes\.txt' is no file that a report knows"):
         find_report_files([folder / "notes.txt"])
-    (folder / "net.accuracy.json").write_text("")
+    (folder / "net.accuracy.json").write_text("{")
     with pytest.raises(TableError, match=r"net\.accuracy\.json' is not JSON"):
+        find_report_files([folder])
+
+
+def test_a_file_that_a_shell_has_made_for_what_is_not_printed_yet(folder):
+    for name in ("net.comparison.json", "comparison.json", "net.accuracy.json"):
+        (folder / name).write_text("")
+    for source in (folder, folder / "net.engine"):
+        assert list(find_report_files([source]).paths) == [kind for kind in KINDS if kind != "accuracy"]
+    with pytest.raises(TableError, match=r"comparison\.json' is not JSON"):
+        find_report_files([folder / "comparison.json"])
+
+
+def test_audits_for_two_gpus_are_told_apart(folder):
+    document = records.read(folder / "net.audit.json")
+    document["gpu"]["name"] = "Another"
+    (folder / "another.json").write_text(json.dumps(document))
+    with pytest.raises(TableError, match=r"another\.json' for Another and .*net\.audit\.json' for \w+"):
         find_report_files([folder])
 
 

@@ -1,6 +1,7 @@
 """What models were made from: by what they say, and by the scales of their tables."""
 
 import dataclasses
+import shutil
 
 import numpy as np
 import onnx
@@ -12,7 +13,7 @@ from tests.trtint8.equalization.layers import two_layers
 from tests.trtint8.onnx_models import conv_relu_conv
 from trtint8.cli.main import main
 from trtint8.models.model import load_model, record_calibration, record_float_model
-from trtint8.report.facts import find_mismatches
+from trtint8.report.facts import find_mismatches, gather
 from trtint8.report.files import ReportFiles, find_origins, find_report_files
 
 #: The ranges of the activations of the quantized model, whose scales are all 0.02.
@@ -130,6 +131,29 @@ def test_what_was_made_of_changed_weights_belongs_together(written, name):
     assert mismatches(written, f"{name}.onnx", "one.table.json", model="one.onnx") == ()
     assert mismatches(written, *files, model="two.onnx") == (
         "The FP32 model given is of another model than the Q/DQ model: their numbers do not belong together.",
+    )
+
+
+@pytest.mark.parametrize("name", ["equalized", "tuned"])
+def test_commands_take_the_float_model_that_the_table_fits(written, tmp_path, monkeypatch, name):
+    for path in (*written.glob(f"{name}.*"), written / "held.npz"):
+        shutil.copy(path, tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    def lines(model):
+        report = gather(find_report_files([f"{name}.onnx", f"{name}.table.json"]), model=model)
+        return [one.line for one in (*report.missing, *report.rebuild)]
+
+    words = f"{name}.float.onnx {name}.table.json"
+    for model in (written / "one.onnx", written / "two.onnx", None):
+        found = lines(model)
+        assert f"trtint8 audit {words} --gpu GPU --json > {name}.audit.json" in found
+        assert not any(line.startswith("trtint8 calibrate") for line in found)
+        (measured,) = [line for line in found if line.startswith("trtint8 sensitivity")]
+        assert main(measured.replace("HELDOUT_DATA", "held.npz").split()[1:]) == 0
+    (tmp_path / f"{name}.float.onnx").write_bytes(b"damaged")
+    assert f"trtint8 sensitivity MODEL.onnx {name}.table.json HELDOUT_DATA -o {name}.sensitivity.json" in (
+        lines(written / "one.onnx")
     )
 
 

@@ -12,7 +12,7 @@ from trtint8.auditing.gpus import find_gpu
 from trtint8.builder.config import BuildOptions
 from trtint8.engine.profiles import ShapeRange
 from trtint8.models.model import load_model, prepare
-from trtint8.tuning.journal import Journal, OutOfTimeError, TimeLimit
+from trtint8.tuning.journal import Journal, JournalFile, OutOfTimeError, TimeLimit
 from trtint8.tuning.speed import SpeedGoal, SpeedPlanner, group_layers, search_speed
 from trtint8.tuning.stopwatch import SpeedTrial, Timing
 
@@ -212,6 +212,17 @@ def test_no_layer_gains(rtx, prepared, ranges):
         UnsupportedError, match=r"^no layer is estimated to be faster in INT8 than in FP16 on A10"
     ):
         planner(prepared, ranges, slow).plan(TimeLimit())
+
+
+@pytest.mark.parametrize(("minutes", "left"), [(None, False), (1e-9, True)])
+def test_a_search_that_would_end_so_again_leaves_no_checkpoint(
+    rtx, prepared, ranges, tmp_path, minutes, left
+):
+    slow, path = dataclasses.replace(FAST, int8_tops=0.0001), tmp_path / "search.checkpoint"
+    journal = JournalFile(path).open({})
+    with pytest.raises(UnsupportedError, match="no layer is estimated"):
+        planner(prepared, ranges, slow, journal=journal).plan(TimeLimit(minutes))
+    assert path.exists() is left
 
 
 def test_a_time_that_cannot_be_estimated(rtx, prepared, ranges, monkeypatch):

@@ -191,7 +191,7 @@ def test_int8_stands_for_values():
     assert as_floats("y", output, {"x": np.float32(0.5)}) is output
 
 
-MODEL, ENGINE = Origin("m", "it"), Origin("e", "it", "float", engine="qdq")
+MODEL, ENGINE = Origin("m", "it"), Origin("e", "it", "float", identity="qdq")
 
 
 def fingerprints(origins, reference):

@@ -181,6 +181,20 @@ def test_results_say_which_engine_was_judged(tmp_path, monkeypatch, kept):
     assert found.reference_fingerprint == fingerprint
 
 
+def test_results_say_which_model_was_judged():
+    model, data = detector(), images(8)
+    table = trtint8.calibrate(model, images(16, seed=1))
+    quantized = trtint8.quantize(model, table)
+    fingerprint = load_model(quantized).fingerprint
+    options = {"reference": model, "metrics": "sqnr"}
+    assert trtint8.validate(quantized, data, **options).judged_fingerprint == fingerprint
+    in_integers = trtint8.validate(quantized, data, arithmetic="explicit", **options)
+    assert in_integers.judged_fingerprint == fingerprint
+    # What a table makes of a float model is not the float model.
+    of_table = trtint8.validate(model, data, table=table, arithmetic="explicit", **options)
+    assert of_table.judged_fingerprint is None
+
+
 def test_the_scores_of_a_detector_are_measured_beside_its_boxes():
     model, data = detector(), images(8)
     table = trtint8.calibrate(model, images(16, seed=1))
