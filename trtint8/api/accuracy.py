@@ -218,8 +218,8 @@ def tune(
             labels, and warn of them by name. By default the first such file is an error.
         minutes: How long the search may take. Then it ends with the best so far, which is judged as usual.
         checkpoint: A file that stores what was tried, so that an interrupted search can be continued. It is
-            not deleted at the end, so that nothing is lost before the result is written; but where no layer
-            gains speed, as to continue would end so again.
+            not deleted at the end, so that nothing is lost before the result is written. Where no layer is
+            faster in INT8, it is deleted.
         resume: Continue from the checkpoint if it exists, with the same arguments and samples. Otherwise it
             is overwritten.
         on_goal: Called with the goal of the search, before the calibration.
