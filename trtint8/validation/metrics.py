@@ -375,8 +375,8 @@ def _use_of_labels(form: BatchForm) -> str:
     assert form.labels is not None
     if has_true_boxes(form):
         return (
-            "; the metric trtint8.MeanAveragePrecision(decode) compares with them, by a decoder of your own "
-            "(on the command line --metric MODULE:NAME)"
+            "; a metric trtint8.MeanAveragePrecision(decode) with your decoder compares with them, named as "
+            "MODULE:NAME on the command line"
         )
     if form.class_outputs and math.prod(form.labels.shape[1:]) == 1:
         metric = f"top1{_suffix(form.class_outputs[0], form)}"

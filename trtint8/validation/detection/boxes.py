@@ -190,7 +190,7 @@ def true_boxes(sample: str, table: Floats) -> Floats:
 
 def _reversed(table: Floats) -> Flags:
     """Which boxes have their second corner before the first."""
-    return (table[:, 2:4] < table[:, :2]).any(axis=1)
+    return (table[:, 2] < table[:, 0]) | (table[:, 3] < table[:, 1])
 
 
 def _is_one_image(feeds: NamedArrays) -> bool:
