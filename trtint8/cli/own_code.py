@@ -74,9 +74,8 @@ def _imported(name: str, what: str, otherwise: str) -> Any:
                 f"{what} is neither {otherwise} nor a function: there is no module '{error.name}' in the "
                 "current folder or among what is installed; check the spelling"
             ) from error
-        raise CalibrationDataError(
-            f"{what}: the module '{name}' cannot be imported: {in_one_line(error)}; correct it"
-        ) from error
+        why = str(error) if isinstance(error, TrtInt8Error) else f"{in_one_line(error)}; correct it"
+        raise CalibrationDataError(f"{what}: the module '{name}' cannot be imported: {why}") from error
 
 
 def _is_twice(name: str, folder: str) -> bool:

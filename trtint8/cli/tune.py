@@ -121,7 +121,10 @@ def _tune(options: argparse.Namespace) -> Tuned:
         )
     if not (tuned.keeps_goal or options.keep_best):
         output = _missed(output)
-        say(f"the model that misses the budget is '{output}'; with --keep-best it is '{options.output}'")
+        say(
+            f"the model, which is not shown to keep the budget, is '{output}'; with --keep-best it is "
+            f"'{options.output}'"
+        )
     warn_where_uncertain(tuned.accuracy.judgement)
     written = tuned.save(output, model=options.model)
     if tuned.complete:

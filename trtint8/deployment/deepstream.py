@@ -91,7 +91,8 @@ def deepstream_files(source: DeploySource) -> Files:
             warn_user(
                 f"{counted(missing, 'tensor')} of the model have no range in 'calibration.cache', and "
                 "TensorRT runs what is around them in FP16 or FP32 where it builds the float model with it; "
-                "calibrate all tensors, as 'trtint8 calibrate' does by default"
+                "for ranges of all tensors calibrate that float model with 'trtint8 calibrate', and give the "
+                f"new {Argument('table')}"
             )
         files["calibration.cache"] = calibration_cache(table, _cache_version(source))
     if source.labels:
@@ -101,6 +102,11 @@ def deepstream_files(source: DeploySource) -> Files:
                 f"{Argument('class_names')}"
             )
         files["labels.txt"] = labels_file(source, ";" if source.scores else "\n")
+    else:
+        warn_user(
+            "how many classes there are is not known, so nvinfer leaves the outputs as they are "
+            f"(network-type=100); give {Argument('class_names')} for boxes or classes"
+        )
     if source.detector:
         files["nvdsinfer_parser.cpp"] = parser(source.detector)
     return {
@@ -347,9 +353,12 @@ def _differences_text(wanted: Preprocessing | None) -> Code:
 def _calibration_text(source: DeploySource, found: tuple[int, CalibrationTable] | None) -> Code:
     """What the cache holds; ``found`` is what :meth:`DeploySource.missing_ranges` gives."""
     if source.table is None:
-        return Code(
-            "There is no `calibration.cache`, because the engine was built without a calibration table."
+        reason = (
+            "no table was given: `trtint8 deploy` takes it as `--table`"
+            if source.is_model
+            else "the engine was built without a calibration table"
         )
+        return Code(f"There is no `calibration.cache`, because {reason}.")
     missing, table = found or (None, source.table)
     if missing is None:
         words = "Whether these are all tensors is not known, because there is no float model to compare with."
@@ -361,7 +370,8 @@ def _calibration_text(source: DeploySource, found: tuple[int, CalibrationTable] 
     else:
         words = (
             f"**{counted(missing, 'tensor')} of the model have no range in it**, and TensorRT runs what is "
-            "around them in FP16 or FP32. A table of all tensors has them: `trtint8 calibrate --tensors all`."
+            "around them in FP16 or FP32. `trtint8 calibrate` of the float model makes a table of all "
+            "tensors, which `trtint8 deploy` takes as `--table`."
         )
     return paragraphs(
         "deepstream/calibration.md.in",

@@ -537,7 +537,7 @@ def read_source(
         warn_user(
             f"no output of '{path}' ({outputs}) has a score for each of the {len(asked.labels)} classes in "
             f"{Argument('class_names')}, or boxes of them in a known layout, so nothing decodes the outputs; "
-            "check the number of names"
+            "check the number of names, or if it is right, decode the outputs in your program"
         )
     return source
 

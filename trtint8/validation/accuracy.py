@@ -369,7 +369,8 @@ def accuracy_rows(accuracy: Accuracy) -> list[tuple[str, ...]]:
 def verdicts(accuracy: Accuracy, name: str) -> list[str]:
     """One sentence per comparison: how large the difference is, and whether it is more than chance.
 
-    What the samples say of a budget follows, where there is one.
+    There is none of a metric of which the samples show nothing. What they say of a budget follows, where
+    there is one.
 
     Args:
         accuracy: The result of the model called ``name``, with those of the others in ``also``.
@@ -379,6 +380,7 @@ def verdicts(accuracy: Accuracy, name: str) -> list[str]:
         f"{measure_title(measure)}: {_verdict(model, comparison, measure_unit(measure))}"
         for model, side in {name: accuracy, **accuracy.also}.items()
         for measure in side.measures
+        if not nothing_shown(accuracy, [measure])
         for comparison in measure.comparisons
     ]
     return [*compared, *(accuracy.judgement.notes if accuracy.judgement else ())]

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from calibrators.checks import check_choice
 from calibrators.data.feeds import Array
 from calibrators.errors import CalibrationDataError, enumerated
+from calibrators.imports import install_command
 from trtint8.validation.batch import BatchForm, Rows
 from trtint8.validation.class_scores import (
     AGREEMENT_ALL,
@@ -189,9 +190,13 @@ def usual_metrics(form: BatchForm) -> Choice:
         what it is picked from.
     """
     if has_true_boxes(form) and _holds_detections(form):
-        names = tuple(PRECISIONS) if has_library() else (DetectionAgreement.name,)
+        names, hint = tuple(PRECISIONS), ""
+        if not has_library():
+            names = (DetectionAgreement.name,)
+            hint = f"; map needs faster-coco-eval: {install_command('detection')}"
         subject = f"the outputs hold detections and the labels ({form.labels}) are boxes"
-        return _choice(form, subject, names, f"{', '.join(names)}, ", uses_labels=True, decides=True)
+        words = f"{', '.join(names)}, "
+        return _choice(form, subject, names, words, uses_labels=True, decides=True, hint=hint)
     if form.picked:
         return _choice_for_picks(form)
     if _surely_holds_detections(form):
@@ -369,7 +374,10 @@ def _use_of_labels(form: BatchForm) -> str:
     """Which metrics would compare an output with the labels, as the end of a sentence."""
     assert form.labels is not None
     if has_true_boxes(form):
-        return "; a metric with a decoder of your own compares with them"
+        return (
+            "; a metric trtint8.MeanAveragePrecision(decode) with your decoder compares with them, named as "
+            "MODULE:NAME on the command line"
+        )
     if form.class_outputs and math.prod(form.labels.shape[1:]) == 1:
         metric = f"top1{_suffix(form.class_outputs[0], form)}"
         return f"; metric {metric} compares with class indices that are integers of shape (samples,)"

@@ -195,9 +195,12 @@ def takes_reference(function: Callable[..., Any], count: int, described: str, pa
         )
     if _can_be_called(signature, count + 1):
         return True
+    advice = "change them"
+    if count == 2 and _can_be_called(signature, 1):
+        advice = "of a decoder of detections, give DetectionAgreement(...) or MeanAveragePrecision(...)"
     raise CalibrationDataError(
         f"{described} cannot be called with ({parameters}) or ({parameters}, reference_outputs), as its "
-        f"parameters are {signature}; change them"
+        f"parameters are {signature}; {advice}"
     )
 
 

@@ -700,8 +700,8 @@ def _entry_of(image: Path, entries: Sequence[_Entry], path: Path) -> _Entry:
     if len(best) != 1:
         raise CalibrationDataError(
             f"labels file '{path}' has {len(entries)} images of the name '{image.name}', such as "
-            f"'{entries[0].name}', and not exactly one of them is '{image}'; write its folders into its "
-            "file_name, and each image once"
+            f"'{entries[0].name}', and does not tell which of them is '{image}'; list each image once, with "
+            "its folders in its file_name"
         )
     return best[0]
 

@@ -133,6 +133,8 @@ ready = listed()
 def own_data_folder(tmp_path):
     (tmp_path / "own_loaders.py").write_text(LOADERS)
     (tmp_path / "own_broken.py").write_text("import no_such_package\n")
+    lacking = "from calibrators.errors import UnsupportedError\nraise UnsupportedError('install it')\n"
+    (tmp_path / "own_lacking.py").write_text(lacking)
     return tmp_path
 
 
@@ -165,6 +167,7 @@ def test_other_text_stays_as_it_is(own_data_folder):
         ("missing_one:f", "'missing_one:f'"),
         ("own_loaders.part:f", r"'own_loaders\.part'"),
         ("own_broken:f", "'own_broken' .*ModuleNotFoundError"),
+        ("own_lacking:f", "'own_lacking' .*: install it$"),
         ("own_code_wrong:f", "'own_code_wrong' .*ZeroDivisionError"),
         ("own_loaders:typo", "'own_loaders' .*'typo'"),
         ("own_loaders:takes", "TypeError: .*'one'"),

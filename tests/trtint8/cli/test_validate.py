@@ -139,5 +139,5 @@ def test_metrics_of_images_and_positions(maps, capsys, prints):
         assert main([*maps, "--metric", metric]) == 2
         warning, error = capsys.readouterr().err.splitlines()
         assert warning.startswith("warning: 'int8.onnx' ")
-        assert f"metric '{metric}" in error
+        assert f"'{metric}" in error
         assert metric != "detections" or "--metric MODULE:NAME" in error

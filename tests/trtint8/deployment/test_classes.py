@@ -99,7 +99,8 @@ def test_a_detector_in_deepstream(deploy, tmp_path, metadata, given):
     ],
 )  # fmt: skip
 def test_names_in_a_model_that_are_none(deploy, metadata):
-    folder = deploy(network("columns", 6), "deepstream", metadata=metadata)
+    with pytest.warns(UserWarning, match="class_names"):
+        folder = deploy(network("columns", 6), "deepstream", metadata=metadata)
     assert properties(folder)["network-type"] == "100"
     assert not (folder / "labels.txt").exists() and not (folder / "nvdsinfer_parser.cpp").exists()
 

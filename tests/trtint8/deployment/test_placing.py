@@ -330,8 +330,15 @@ class TestDeepStream:
         # What ReLU alone reads has the range of its output; that of the last layer nobody knows.
         cache = parse((tmp_path / "there" / "calibration.cache").read_bytes(), "calibration.cache")
         assert sorted(cache.scales) == sorted(["images", conv, relu])
-        assert "1 tensor" in (tmp_path / "there" / "README.md").read_text()
+        readme = (tmp_path / "there" / "README.md").read_text()
+        assert "1 tensor" in readme and "OUT.float.onnx" in readme
         assert out not in cache.scales
+
+    def test_a_model_without_a_table_has_no_cache(self, tmp_path):
+        with pytest.warns(UserWarning, match="lint"):
+            config = self.deploy(tmp_path, conv_relu_conv(), None)
+        assert "int8-calib-file" not in config
+        assert "--table" in (tmp_path / "there" / "README.md").read_text()
 
     def test_a_cache_of_all_tensors(self, tmp_path):
         model = conv_relu_conv(quantized=False)

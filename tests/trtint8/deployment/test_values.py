@@ -4,6 +4,7 @@ import configparser
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.errors import UnsupportedError
 from tests.trtint8.deployment.settings import SETTINGS, Setting
 from trtint8.deployment.deepstream import deepstream_files
+from trtint8.deployment.source import DeployOptions
 from trtint8.deployment.triton import triton_files
 
 pillow = pytest.importorskip("PIL.Image")
@@ -53,7 +55,7 @@ def framed(image, height, width, found):
 @pytest.mark.parametrize("name", SETTINGS)
 def test_nvinfer_feeds_the_same_or_a_warning_says_what_not(name, make_source):
     setting = SETTINGS[name]
-    source = setting.source(make_source)
+    source = replace(setting.source(make_source), asked=DeployOptions(labels=("cat", "dog")))
     if setting.nvinfer == "refused":
         with pytest.raises(UnsupportedError, match="nvinfer"):
             deepstream_files(source)

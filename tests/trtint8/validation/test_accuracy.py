@@ -8,6 +8,7 @@ from tests.trtint8.report.samples import ACCURACY
 from trtint8.validation.accuracy import (
     Accuracy,
     Measure,
+    SeenSamples,
     accuracy_frame,
     accuracy_html,
     accuracy_rows,
@@ -16,7 +17,7 @@ from trtint8.validation.accuracy import (
     verdicts,
 )
 from trtint8.validation.fidelity import Fidelity
-from trtint8.validation.significance import Comparison, Share
+from trtint8.validation.significance import Comparison, SameAnswer, Share
 
 
 def test_the_text_is_one_line():
@@ -53,6 +54,16 @@ def test_verdicts_in_plain_words():
         "loss: INT8 is 0.25 above FP32 (95 % interval +0.125 to +0.5): more than chance on 7 batches "
         "(bootstrap p = 0.01)"
     )
+
+
+@pytest.mark.parametrize(("same", "said"), [(0.5, 0), (0.25, 1)])
+def test_nothing_is_said_of_a_metric_of_which_samples_show_nothing(same, said):
+    level = Comparison("FP32", 0.0, (-0.1, 0.1), 1.0, "McNemar", 12)
+    measure = Measure("top1", HALF, HALF, (level,), same_answer=SameAnswer(same, is_beaten=False))
+    accuracy = Accuracy(
+        "a test", 12, None, None, None, None, None, (), (measure,), seen=SeenSamples(12, 1, {})
+    )
+    assert len(verdicts(accuracy, "INT8")) == said
 
 
 def test_a_row_for_each_measure_and_each_figure_of_an_output():

@@ -84,7 +84,7 @@ def test_the_goal_of_a_detector():
         ({"metric": "cosine"}, "'cosine' has a unit"),
         ({"metric": lambda feeds, outputs: 0.0}, "'<lambda>' has a unit"),
         ({"metric": "psnr:hr"}, "'hr' .*classes"),
-        ({"metric": "detections"}, "'detections' finds no"),
+        ({"metric": "detections"}, "'detections' and 'map' find no"),
     ],
 )
 def test_budgets_that_mean_nothing(budget, value):

@@ -95,7 +95,8 @@ def test_labels_that_are_boxes(shape, library, names, monkeypatch):
     labels = zeros(2, 3, 5)
     choice = usual_metrics(BatchForm.of({"y": np.zeros(shape, np.float32)}, labels, 2))
     assert choice.names == (*names, *OUTPUTS)
-    assert ("a metric with a decoder" in choice.reason) == (not names)
+    assert ("MeanAveragePrecision(decode)" in choice.reason) == (not names)
+    assert ("map needs" in choice.reason) == (not library)
 
 
 def test_embeddings_and_cached_outputs_are_no_class_scores():

@@ -138,7 +138,7 @@ class WrongFresh(Largest):
 @pytest.mark.parametrize(
     ("metric", "named"),
     [
-        (lambda outputs: 0.0, r"'<lambda>' .*\(outputs\)"),
+        (lambda outputs: 0.0, r"'<lambda>' .*\(outputs\).*MeanAveragePrecision"),
         (lambda a, b, c, d: 0.0, r"\(a, b, c, d\)"),
         (3, "3 is"),
         (WrongUpdate(), "update of metric 'largest'"),

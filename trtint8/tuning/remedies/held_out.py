@@ -160,10 +160,10 @@ def compensate(
         if not again:
             raise
         return unchanged("the data cannot be read a second time")
+    if not samples:
+        return unchanged("random samples show no gain")
     if len(samples) < _FEWEST_SAMPLES:
-        return unchanged(
-            f"this needs at least {_FEWEST_SAMPLES} different samples, and random ones do not count"
-        )
+        return unchanged(f"this needs at least {_FEWEST_SAMPLES} different samples")
     rows = _rows(part, placement, samples)
     fit = _batches(samples[::_EVERY], rows)
     judging = _batches([one for number, one in enumerate(samples) if number % _EVERY], rows)
@@ -255,7 +255,7 @@ def _read(part: Model, data: DataSource, data_options: DataOptions, calibrated: 
             that does not matter.
 
     Returns:
-        One feed per sample, none of them random.
+        One feed per sample; none of random data.
     """
     size = data_options.batch_size
     # Samples that change each other stay together as the user has put them.

@@ -24,7 +24,7 @@ from calibrators.errors import Argument, CalibrationDataError, UnsupportedError,
 from calibrators.imports import install_command
 from trtint8.validation.batch import ArrayForm, Batch, BatchForm, copied
 from trtint8.validation.class_scores import share
-from trtint8.validation.detection.boxes import Decode, box_overlaps, found_tables, given_tables
+from trtint8.validation.detection.boxes import Decode, box_overlaps, found_tables, given_tables, true_boxes
 from trtint8.validation.detection.layouts import LAYOUTS, reading_of
 from trtint8.validation.meters import (
     NOTHING_FOUND,
@@ -55,8 +55,8 @@ class MeanAveragePrecision:
         decode: Turns a batch's outputs into detections; it applies score thresholds, anchors and non-maximum
             suppression.
         truth: The objects in each image, in the order of the data: :class:`Truth`, or tuples of the same
-            fields. By default the labels of the data are the truth. They are boxes as
-            :class:`DetectionAgreement` takes them, such as those of COCO's file of instances.
+            fields; the class -1 is no object. By default the labels of the data are the truth. They are boxes
+            as :class:`DetectionAgreement` takes them, such as those of COCO's file of instances.
         iou: The intersection over union from which a detection counts as right; with several, the mean over
             them is taken.
 
@@ -65,7 +65,7 @@ class MeanAveragePrecision:
 
     Raises:
         CalibrationDataError: A threshold is not in (0, 1], an image's truth is not boxes and as many classes,
-            or there is no box in the truth.
+            a box of it is none, or there is no box in the truth.
         UnsupportedError: faster-coco-eval is not installed.
 
     Examples:
@@ -225,7 +225,10 @@ def _ends(iou: Sequence[float]) -> str:
 
 def _check_has_boxes(truth: Sequence[Floats]) -> None:
     if not sum(map(len, truth)):
-        raise CalibrationDataError("the truth has no boxes, so there is no precision; give the truth")
+        raise CalibrationDataError(
+            f"there are no boxes in the truth of {counted(len(truth), 'image')}, so there is no precision; "
+            "give labels, or a truth, with boxes"
+        )
 
 
 def _annotations(tables: Sequence[Floats]) -> list[dict[str, Any]]:
@@ -449,36 +452,15 @@ def truth_tables(batch: Batch, classes: int | None = None) -> list[Floats]:
             class that is no class index or that the network does not know.
     """
     assert batch.labels is not None
-    tables = batch.labels.astype(np.float64)
-    for number, table in enumerate(tables, start=batch.first):
-        _check_boxes(batch.name_of(number), table[table[:, 4] != NO_BOX])
-    largest = tables[..., 4].max(initial=NO_BOX)
+    rows = enumerate(batch.labels.astype(np.float64), start=batch.first)
+    tables = [true_boxes(batch.name_of(number), table) for number, table in rows]
+    largest = max((table[:, 4].max(initial=NO_BOX) for table in tables), default=NO_BOX)
     if classes is not None and largest >= classes:
         raise CalibrationDataError(
             f"a true box has the class {largest:g}, which is not one of the network's {classes} classes "
             f"(0 to {classes - 1}, a background left out); check the labels"
         )
-    return [table[table[:, 4] != NO_BOX] for table in tables]
-
-
-def _check_boxes(sample: str, boxes: Floats) -> None:
-    if not np.isfinite(boxes).all():
-        raise CalibrationDataError(
-            f"a true box of {sample} holds values that are NaN or infinite; give finite values, or the class "
-            "-1 where there is no box"
-        )
-    if (reversed_ones := boxes[(boxes[:, 2:4] < boxes[:, :2]).any(axis=1)]).size:
-        corners = ", ".join(f"{value:g}" for value in reversed_ones[0, :4])
-        raise CalibrationDataError(
-            f"a true box of {sample} is {corners}, whose second corner lies before the first; give x1, y1, "
-            "x2 and y2, not x, y, width and height"
-        )
-    kinds = boxes[:, 4]
-    if (wrong := kinds[(kinds < 0) | (kinds != np.rint(kinds))]).size:
-        raise CalibrationDataError(
-            f"a true box of {sample} has the class {wrong[0]:g}; give class indices from 0 on, or -1 where "
-            "there is no box"
-        )
+    return tables
 
 
 def _check_truth(classes: int | None, batch: Batch, _form: BatchForm) -> None:

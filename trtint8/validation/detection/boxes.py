@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from calibrators.data.feeds import Floats, Indices, NamedArrays, batch_rows
+from calibrators.data.feeds import Flags, Floats, Indices, NamedArrays, batch_rows
+from calibrators.data.images.true_boxes import NO_BOX
 from calibrators.data.inputs import shape_text
 from calibrators.errors import Argument, CalibrationDataError, counted, failures_named
 
@@ -102,8 +103,9 @@ def found_tables(metric: str, decode: Decode, outputs: NamedArrays, feeds: Named
         One table per image, float64 of shape (n, 6): x1, y1, x2, y2, class and score.
 
     Raises:
-        CalibrationDataError: ``decode`` fails or does not return one entry per image, or an entry is not of
-            boxes, scores and classes of equal lengths.
+        CalibrationDataError: ``decode`` fails or does not return one entry per image, an entry is not of
+            boxes, scores and classes of equal lengths, or most boxes have their second corner before the
+            first.
     """
     with failures_named(f"metric '{metric}': decode failed on a batch"):
         entries = _listed(f"metric '{metric}': what decode returns", decode(outputs), Detections._fields)
@@ -120,6 +122,13 @@ def found_tables(metric: str, decode: Decode, outputs: NamedArrays, feeds: Named
         source = f"metric '{metric}': the detections of image {number} of a batch"
         boxes, scores, classes = _fields(source, entry, Detections._fields)
         tables.append(_table(source, boxes, classes, scores))
+    # A network that learns corners may give a few such boxes.
+    wrong, count = sum(_reversed(table).sum() for table in tables), sum(map(len, tables))
+    if 2 * wrong > count:
+        raise CalibrationDataError(
+            f"metric '{metric}': of the boxes that are detected in a batch, {wrong} of {count} have their "
+            "second corner before the first; give x1, y1, x2 and y2, not x, y, width and height"
+        )
     return tables
 
 
@@ -133,14 +142,55 @@ def given_tables(truth: object) -> list[Floats]:
         One table per image, float64 of shape (n, 5): x1, y1, x2, y2 and class.
 
     Raises:
-        CalibrationDataError: An entry is not of boxes and classes of equal lengths.
+        CalibrationDataError: An entry is not of boxes and classes of equal lengths, or :func:`true_boxes`
+            refuses one.
     """
     tables = []
     for number, entry in enumerate(_listed("the truth", truth, Truth._fields)):
         source = f"the true boxes of image {number}"
         boxes, classes = _fields(source, entry, Truth._fields)
-        tables.append(_table(source, boxes, classes))
+        tables.append(true_boxes(f"image {number}", _table(source, boxes, classes)))
     return tables
+
+
+def true_boxes(sample: str, table: Floats) -> Floats:
+    """The true boxes of an image.
+
+    Args:
+        sample: The image, in words.
+        table: One row per box: x1, y1, x2, y2 and class; rows with the class -1 hold no box. Shape (n, 5).
+
+    Returns:
+        The rows that hold boxes.
+
+    Raises:
+        CalibrationDataError: A box has a value that is not finite, a second corner before the first, or a
+            class that is no class index.
+    """
+    boxes: Floats = table[table[:, 4] != NO_BOX]
+    if not np.isfinite(boxes).all():
+        raise CalibrationDataError(
+            f"a true box of {sample} holds values that are NaN or infinite; give finite values, or the class "
+            "-1 where there is no box"
+        )
+    if (reversed_ones := boxes[_reversed(boxes)]).size:
+        corners = ", ".join(f"{value:g}" for value in reversed_ones[0, :4])
+        raise CalibrationDataError(
+            f"a true box of {sample} is {corners}, whose second corner lies before the first; give x1, y1, "
+            "x2 and y2, not x, y, width and height"
+        )
+    kinds = boxes[:, 4]
+    if (wrong := kinds[(kinds < 0) | (kinds != np.rint(kinds))]).size:
+        raise CalibrationDataError(
+            f"a true box of {sample} has the class {wrong[0]:g}; give class indices from 0 on, or -1 where "
+            "there is no box"
+        )
+    return boxes
+
+
+def _reversed(table: Floats) -> Flags:
+    """Which boxes have their second corner before the first."""
+    return (table[:, 2] < table[:, 0]) | (table[:, 3] < table[:, 1])
 
 
 def _is_one_image(feeds: NamedArrays) -> bool:

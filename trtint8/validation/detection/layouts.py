@@ -214,9 +214,9 @@ def suggested_layout(form: BatchForm) -> Layout:
     if name and LAYOUTS[name].reading(form):
         return LAYOUTS[name]
     raise CalibrationDataError(
-        f"metric 'detections' finds no boxes with scores in the outputs {_listed(form)}; give "
-        f"{Argument('DetectionAgreement')} with a function that turns a batch's outputs into detections, or "
-        "another metric"
+        f"metrics 'detections' and 'map' find no boxes with scores in the outputs {_listed(form)}; give "
+        f"{Argument('DetectionAgreement')}, or for map trtint8.MeanAveragePrecision, with a function "
+        "that turns a batch's outputs into detections, or another metric"
     )
 
 

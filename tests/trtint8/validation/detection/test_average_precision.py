@@ -59,6 +59,10 @@ ONE, TWO, HALF = [true(SQUARE)], [true(SQUARE, OTHER)], {"iou": 0.5}
         # Classes count alike however many boxes they have, and one that is nowhere does not count.
         ([found(SQUARE, OTHER), NOTHING], [*TWO, true(SQUARE, classes=[7])], {}, 0.5),
         ([found(SQUARE, FAR, classes=[0, 3])], ONE, {}, 1),
+        # Neither does what a row without a box holds.
+        ([found(SQUARE)], [true(SQUARE, [0, 0, -1, -1], classes=[0, -1])], {}, 1),
+        # A few boxes that are none are wrong detections.
+        ([found(SQUARE, [9, 9, 1, 1])], ONE, {}, 1),
         # Intersection over union 0.6, and 0.82: thresholds 0.50 to 0.80.
         ([found(LOW)], ONE, {"iou": (0.5, 0.55, 0.65)}, 2 / 3),
         ([found(LOW)], ONE, {"iou": 0.7}, 0),
@@ -76,6 +80,7 @@ def test_what_cannot_be_scored(score):
         ([NOTHING, NOTHING], ONE, "1 image"),
         ([NOTHING], [true(), *ONE], "no boxes"),  # none in the image that there is
         ([Detections([SQUARE, OTHER], [0.9], [0])], ONE, "2, 1, 1"),
+        ([found([20, 30, 10, 40], SQUARE, [30, 20, 40, 10])], ONE, "2 of 3 .*x1, y1"),
     ):
         with pytest.raises(CalibrationDataError, match=value):
             score(images, truth)
@@ -89,6 +94,10 @@ def test_what_cannot_be_scored(score):
         ([], 0.5, "no boxes"),
         ([([], [])] * 10, 0.5, "no boxes"),
         ([([SQUARE], [0, 1])], 0.5, "image 0 .*1, 2"),
+        ([([SQUARE], [0]), ([[20, 30, 10, 40]], [0])], 0.5, "image 1 is 20, 30, 10, 40"),
+        ([([SQUARE], [1.5])], 0.5, "image 0 has the class 1.5"),
+        ([([[0, 0, np.inf, 1]], [0])], 0.5, "image 0 .*infinite"),
+        ([([SQUARE], [-1])], 0.5, "no boxes"),
         ([([SQUARE], [0])], 50, "iou is 50"),
         ([([SQUARE], [0])], [], r"iou is \[\]"),
         ([([SQUARE], [0])], "a", "iou is 'a'"),
