@@ -126,7 +126,8 @@ def test_a_calibration_cache_is_replaced_only_as_a_calibrator_has_written_it(tmp
     cache, data = tmp_path / "m.cache", b"TRT-8601-EntropyCalibration2\nimages: 3c010204\n"
 
     def check(*, cached=True):
-        check_files_beside(output, loaded, DEMO_MODEL, None, None, implicit=True, cached=cached, changed=True)
+        how = {"implicit": True, "cached": cached, "changed": True, "calibrated": True}
+        check_files_beside(output, loaded, DEMO_MODEL, None, None, **how)
 
     def refused():
         contents = {file: file.read_bytes() for file in tmp_path.iterdir()}

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from calibrators.checks import warn_user
 from calibrators.data.feeds import Flags, Floats, Indices, NamedArrays, batch_rows
 from calibrators.data.images.true_boxes import NO_BOX
 from calibrators.data.inputs import shape_text
@@ -103,9 +104,11 @@ def found_tables(metric: str, decode: Decode, outputs: NamedArrays, feeds: Named
         One table per image, float64 of shape (n, 6): x1, y1, x2, y2, class and score.
 
     Raises:
-        CalibrationDataError: ``decode`` fails or does not return one entry per image, an entry is not of
-            boxes, scores and classes of equal lengths, or most boxes have their second corner before the
-            first.
+        CalibrationDataError: ``decode`` fails or does not return one entry per image, or an entry is not of
+            boxes, scores and classes of equal lengths.
+
+    Warns:
+        UserWarning: Most boxes of the batch have their second corner before the first.
     """
     with failures_named(f"metric '{metric}': decode failed on a batch"):
         entries = _listed(f"metric '{metric}': what decode returns", decode(outputs), Detections._fields)
@@ -122,12 +125,11 @@ def found_tables(metric: str, decode: Decode, outputs: NamedArrays, feeds: Named
         source = f"metric '{metric}': the detections of image {number} of a batch"
         boxes, scores, classes = _fields(source, entry, Detections._fields)
         tables.append(_table(source, boxes, classes, scores))
-    # A network that learns corners may give a few such boxes.
-    wrong, count = sum(_reversed(table).sum() for table in tables), sum(map(len, tables))
-    if 2 * wrong > count:
-        raise CalibrationDataError(
-            f"metric '{metric}': of the boxes that are detected in a batch, {wrong} of {count} have their "
-            "second corner before the first; give x1, y1, x2 and y2, not x, y, width and height"
+    # A network that learns corners may give such boxes, and one that is not trained gives many.
+    if 2 * sum(_reversed(table).sum() for table in tables) > sum(map(len, tables)):
+        warn_user(
+            f"metric '{metric}': most boxes that are detected have their second corner before the first; "
+            "decode has to return x1, y1, x2 and y2, not x, y, width and height"
         )
     return tables
 
