@@ -296,8 +296,8 @@ def test_the_commands_of_a_report_name_the_preprocessing(form, kept):
     trtint8.write_quantized("m.onnx", "m.table.json", "m.qdq.onnx")
     files = find_report_files(["m.table.json" if kept == "table" else "m.qdq.onnx"])
     commands = [
-        *commands_to_rebuild(files, model="m.onnx"),
-        *commands_for_missing(files, model=None, with_worst=True),
+        *commands_to_rebuild(files, model="m.onnx", table_model="m.onnx"),
+        *commands_for_missing(files, model=None, table_model=None, with_worst=True),
     ]
     (line,) = [one.line for one in commands if " calibrate " in one.line]
     places = {"CALIBRATION_DATA": "calibration.npz", "MODEL.onnx": "m.onnx"}
