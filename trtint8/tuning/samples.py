@@ -119,8 +119,8 @@ def divide(batches: Batches) -> tuple[Batches, Batches]:
     have = f"{counted(samples, 'sample')} to tune on" if samples is not None else "the samples to tune on"
     warn_user(
         f"{have} cannot be divided into some that remedies are found with and others that decide, so that "
-        "what is found may fit these samples better than others; give "
-        f"{_FEWEST_DIVIDED} samples in two batches, or two groups, or more"
+        f"what is found may fit these samples better than others; give at least {_FEWEST_DIVIDED} samples, "
+        "and two batches or groups"
     )
     return batches, batches
 
