@@ -444,7 +444,7 @@ def test_the_largest_sum_is_that_of_all_batches():
     assert found.in_integers.in_float == {}
 
 
-def test_what_does_not_go_together():
+def test_what_does_not_go_together(tmp_path):
     model, table, images = (
         convolution(values((4, 2, 1, 1))),
         table_of({"x": 1.0}),
@@ -460,8 +460,10 @@ def test_what_does_not_go_together():
         validate(model, images, table=table, arithmetic="none")
     with pytest.raises(TableError, match="table"):
         validate(quantize(model, table), images, table=table, arithmetic="dla")
+    engine = tmp_path / "some.engine"
+    engine.touch()
     with pytest.raises(ModelError, match="engine"):
-        validate("some.engine", images, reference=model, table=table, arithmetic="dla")
+        validate(engine, images, reference=model, table=table, arithmetic="dla")
 
 
 @pytest.mark.filterwarnings("ignore:FP32.s output .* not numbers")

@@ -40,6 +40,9 @@ def model(tmp_path):
 @pytest.fixture
 def asked(model, monkeypatch):
     """What each call of ``Engine.load`` was asked for; the engines run the float model."""
+    monkeypatch.chdir(model.parent)
+    for name in ("x.engine", "b.engine"):
+        model.with_name(name).touch()
     asked = []
     session = open_graph_model(load_model(model).graph_model)
     run, names = session.run, session.output_names

@@ -24,7 +24,14 @@ from calibrators.errors import Argument, CalibrationDataError, UnsupportedError,
 from calibrators.imports import install_command
 from trtint8.validation.batch import ArrayForm, Batch, BatchForm, copied
 from trtint8.validation.class_scores import share
-from trtint8.validation.detection.boxes import Decode, box_overlaps, found_tables, given_tables, true_boxes
+from trtint8.validation.detection.boxes import (
+    Decode,
+    box_overlaps,
+    found_tables,
+    given_tables,
+    true_boxes,
+    warn_of_no_boxes,
+)
 from trtint8.validation.detection.layouts import LAYOUTS, reading_of
 from trtint8.validation.meters import (
     NOTHING_FOUND,
@@ -119,6 +126,7 @@ class MeanAveragePrecision:
                 scores and classes of equal lengths, or the labels are no true boxes.
         """
         found = found_tables(self.name, self._decode, outputs, feeds)
+        warn_of_no_boxes(self.name, found)
         if self._truth is None:
             batch = Batch({}, {}, {}, labels, len(found), name_of="image {} of a batch".format)
             _check_are_boxes(self.name, _form_of(batch))
@@ -381,6 +389,8 @@ class DetectionAgreement:
         """One table per image of the detections that count."""
         own = copied(outputs) if callable(self.decode) else outputs
         tables = found_tables(self.name, decode, own, batch.feeds)
+        if callable(self.decode):
+            warn_of_no_boxes(self.name, tables)
         return [table[table[:, 5] > self.score] for table in tables]
 
 

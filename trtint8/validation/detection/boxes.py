@@ -106,9 +106,6 @@ def found_tables(metric: str, decode: Decode, outputs: NamedArrays, feeds: Named
     Raises:
         CalibrationDataError: ``decode`` fails or does not return one entry per image, or an entry is not of
             boxes, scores and classes of equal lengths.
-
-    Warns:
-        UserWarning: Most boxes of the batch have their second corner before the first.
     """
     with failures_named(f"metric '{metric}': decode failed on a batch"):
         entries = _listed(f"metric '{metric}': what decode returns", decode(outputs), Detections._fields)
@@ -125,13 +122,19 @@ def found_tables(metric: str, decode: Decode, outputs: NamedArrays, feeds: Named
         source = f"metric '{metric}': the detections of image {number} of a batch"
         boxes, scores, classes = _fields(source, entry, Detections._fields)
         tables.append(_table(source, boxes, classes, scores))
-    # A network that learns corners may give such boxes, and one that is not trained gives many.
+    return tables
+
+
+def warn_of_no_boxes(metric: str, tables: Sequence[Floats]) -> None:
+    """Warns where most boxes of a batch of a user's ``decode`` have their corners in the wrong order.
+
+    It is no error: a network that learns corners may give such boxes, and one that is not trained gives many.
+    """
     if 2 * sum(_reversed(table).sum() for table in tables) > sum(map(len, tables)):
         warn_user(
             f"metric '{metric}': most boxes that are detected have their second corner before the first; "
             "decode has to return x1, y1, x2 and y2, not x, y, width and height"
         )
-    return tables
 
 
 def given_tables(truth: object) -> list[Floats]:
