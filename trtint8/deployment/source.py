@@ -48,6 +48,7 @@ from trtint8.engine.profiles import Profile, ShapeRange, complete_profile, large
 from trtint8.engine.qdq import load_engine_qdq, tensor_specs, tried_shapes
 from trtint8.interop.lint import lint
 from trtint8.interop.migrate import plan_migration
+from trtint8.interop.pairs import reads_integers
 from trtint8.interop.unquantize import as_float_model, in_float32, pair_ranges
 from trtint8.models.graph import computes_in
 from trtint8.models.model import (
@@ -64,6 +65,7 @@ from trtint8.models.model import (
 )
 from trtint8.models.samples.joining import takes_joined_samples
 from trtint8.models.serialization import fingerprint
+from trtint8.quantization.placement import place
 from trtint8.quantization.quantize import (
     QuantizeOptions,
     has_one_scale,
@@ -405,10 +407,9 @@ class DeploySource:
         """The same with pairs placed for the target, from the float model and its ranges."""
         target, given, prepared = self.target, self.qdq_model, self.float_model
         assert given is not None and prepared is not None
-        weighted = {node.name for node in prepared.graph_model.graph if operator_of(node).is_weighted}
-        if not weighted:  # and so nothing to place
+        if not any(operator_of(node).is_weighted for node in prepared.graph_model.graph):  # nothing to place
             return replace(self, qdq_model=given.part(prepared.graph_model), plan=None).typed_as_model()
-        table, kept = self.table, [node for node in self._kept_float() if node in weighted]
+        table, kept = self.table, self._kept_float(given, prepared)
         # Others are told of FP16 by options of trtexec.
         float16 = target.types_in_graph
         asked = QuantizeOptions((*self.asked.keep_float, *kept), (), target, float16, float16)
@@ -440,11 +441,26 @@ class DeploySource:
         info = replace(self.info, inputs=typed(self.info.inputs), outputs=typed(self.info.outputs))
         return replace(self, info=info)
 
-    def _kept_float(self) -> list[str]:
-        """The nodes of an engine that stay in float for every target, and those of unknown causes."""
-        causes = self.info.float_causes
-        lasting = ("keep_float", "accuracy", "no_pairs", None)
-        return [name for name, _ in self.info.float_nodes if causes.get(name) in lasting]
+    def _kept_float(self, given: Model, prepared: Model) -> list[str]:
+        """The nodes that stay in float for every target, and those of an engine whose causes are unknown.
+
+        A model does not say why a node has no pairs. It was kept for accuracy if it would get some otherwise.
+        """
+        if not self.is_model:
+            causes = self.info.float_causes
+            lasting = ("keep_float", "accuracy", "no_pairs", None)
+            names = [name for name, _ in self.info.float_nodes if causes.get(name) in lasting]
+            weighted = {node.name for node in prepared.graph_model.graph if operator_of(node).is_weighted}
+            return [name for name in names if name in weighted]
+        if not self._is_quantized:
+            return []
+        usual = [place(prepared.graph_model)]
+        if self.has_types_in_graph or not given.is_quantized:  # INT8 may be slower there than FP16
+            usual.append(place(prepared.graph_model, target=TARGETS["rtx"], float16=True))
+        graph = in_float32(given).graph
+        in_int8 = {node.name for node in graph if any(map(reads_integers, node.inputs))}
+        with_pairs = ({one.node for one in placed.decisions if one.quantized} for placed in usual)
+        return sorted(set.intersection(*with_pairs) - in_int8)
 
     def qdq_files(self) -> dict[str, Model]:
         """The Q/DQ model by the name of its file; empty where there is none."""

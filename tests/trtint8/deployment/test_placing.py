@@ -208,13 +208,18 @@ def test_a_float_model_with_its_table(float_file, table, tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def test_a_model_with_pairs_is_deployed_with_them_or_placed_anew(float_file, table, tmp_path):
-    model = trtint8.quantize(float_file, table, keep_float=["first"])
-    onnx.save(model, tmp_path / "q.onnx")
-    trtint8.deploy(tmp_path / "q.onnx", "triton", tmp_path / "same")
-    assert weight_scales(deployed(tmp_path / "same")) == [16]
-    trtint8.deploy(tmp_path / "q.onnx", "triton", tmp_path / "anew", table=table)
-    assert weight_scales(deployed(tmp_path / "anew")) == [16, 16]
+@pytest.mark.parametrize("target", ["tensorrt", "tensorrt-11", "rtx"])
+def test_what_was_kept_in_float_stays_so_where_pairs_are_placed_anew(target, float_file, table, tmp_path):
+    """Nothing in a model says what was kept: it would have pairs otherwise."""
+    made_for = {"target": target, "float16": target == "tensorrt-11", "float32_io": target == "tensorrt-11"}
+    onnx.save(trtint8.quantize(float_file, table, keep_float=["first"], **made_for), tmp_path / "q.onnx")
+    for number, asked in enumerate(({}, {"table": table}, {"target": "tensorrt-10"})):
+        folder = tmp_path / str(number)
+        trtint8.deploy(tmp_path / "q.onnx", "triton", folder, **asked)
+        assert weight_scales(deployed(folder)) == [16], asked
+
+
+def test_pairs_of_another_tool_are_deployed(tmp_path):
     # Another tool's pairs are what its quantization was trained with.
     onnx.save(conv_relu_conv(), tmp_path / "other.onnx")
     with pytest.warns(UserWarning, match="kernel_shape"):  # for TensorRT 8.6
