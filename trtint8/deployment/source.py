@@ -454,13 +454,15 @@ class DeploySource:
             return [name for name in names if name in weighted]
         if not self._is_quantized:
             return []
-        usual = [place(prepared.graph_model)]
-        if self.has_types_in_graph or not given.is_quantized:  # INT8 may be slower there than FP16
-            usual.append(place(prepared.graph_model, target=TARGETS["rtx"], float16=True))
-        graph = in_float32(given).graph
-        in_int8 = {node.name for node in graph if any(map(reads_integers, node.inputs))}
-        with_pairs = ({one.node for one in placed.decisions if one.quantized} for placed in usual)
-        return sorted(set.intersection(*with_pairs) - in_int8)
+        rtx = place(prepared.graph_model, target=TARGETS["rtx"], float16=True)
+        usual, faster = (
+            {one.node for one in placed.decisions if one.quantized}
+            for placed in (place(prepared.graph_model), rtx)
+        )
+        in_int8 = {node.name for node in in_float32(given).graph if any(map(reads_integers, node.inputs))}
+        if has_one_scale(given.graph_model) or in_int8 <= faster:  # others may be slower in INT8 than in FP16
+            usual &= faster
+        return sorted(usual - in_int8)
 
     def qdq_files(self) -> dict[str, Model]:
         """The Q/DQ model by the name of its file; empty where there is none."""
