@@ -290,8 +290,9 @@ class Goal:
         if not same.is_beaten and reference is not None:
             return not_beaten(measure, same, reference)
         its_own = replace(measure, value=same.value)
-        its_score = replace(score, value=_value(its_own), drop=_drop(its_own))
-        if self.fits(its_score):
+        # The intervals are those of the network that is judged.
+        its_score = Score(_drop(its_own), math.nan, _value(its_own), score.is_share)
+        if self._keeps(its_score):
             return (
                 "a network that gives every sample the same answer keeps it too, with "
                 f"{self.describe(its_score)}; give a stricter budget, or samples with other answers"

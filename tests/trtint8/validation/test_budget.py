@@ -363,7 +363,12 @@ def test_a_budget_that_the_same_answer_for_all_would_keep_is_not_judged(
 ):
     """``same`` is the top-1 of a network with one answer."""
     answer = SameAnswer(same, is_beaten)
-    measure = Measure("top1", Share(right, 1000), Share(fp32, 1000), unit="%", same_answer=answer)
+    lost = (right - fp32) / 1000
+    level = Comparison("FP32", lost, (lost - 1e-6, lost + 1e-6), 0.5, "McNemar", 1000)
+    measure = Measure("top1", Share(right, 1000), Share(fp32, 1000), (level,), unit="%", same_answer=answer)
     accuracy = dataclasses.replace(compared(1000, measure), seen=SeenSamples(1000, 1, {}))
     judged = goal(SCORES, INDICES, **limits).judge(accuracy)
     assert (judged.fits, judged.unjudged is None, judged.value is not None) == (fits, is_judged, is_judged)
+    # The interval is that of the network that is judged, and not of the one with one answer.
+    sure = goal(SCORES, INDICES, certain=True, **limits).judge(accuracy, (right / 1000 - 1e-6, right / 1000))
+    assert (sure.fits, sure.unjudged) == (judged.fits, judged.unjudged)
