@@ -403,7 +403,8 @@ def _declaring(spec: InputSpec) -> str:
     """What to do about images that an input does not take as they are."""
     return (
         f"declare how they become {spec.dtype} with {Argument('preprocessing', 'Preprocessing(...)')} "
-        f"({Argument('scale')}, {Argument('mean')}, {Argument('std')} and so on)"
+        f"({Argument('scale', '1/255')} for values from 0 to 1, {Argument('mean')}, {Argument('std')} and "
+        "so on)"
     )
 
 

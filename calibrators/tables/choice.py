@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from calibrators.checks import is_number
-from calibrators.errors import Argument, CalibrationDataError, enumerated
+from calibrators.errors import Argument, CalibrationDataError, enumerated, titled
 from calibrators.histograms.rules import MEANINGS
 from calibrators.records import Count
 
@@ -108,6 +108,7 @@ class FloatLayers:
         sqnr_db: The same with these layers in float.
         samples: How many samples that is of, which they were not chosen with.
         reason: Why there are none.
+        modules: Name of a layer to the module of PyTorch that it comes from, where that is known.
 
     Raises:
         ValueError: A share is not in [0, 1].
@@ -121,6 +122,7 @@ class FloatLayers:
     sqnr_db: float = 0.0
     samples: Count = 0
     reason: str = ""
+    modules: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not (0 <= self.allowed <= 1 and self.share <= 1):
@@ -141,7 +143,8 @@ class FloatLayers:
     def __str__(self) -> str:
         if not self:
             return f"none: {self.reason}"
-        named = enumerated((f"'{name}'" for name in self.layers), _NAMED)
+        titles = (titled(f"'{name}'", self.modules.get(name, "")) for name in self.layers)
+        named = enumerated(titles, _NAMED)
         if not self.samples:
             return named
         return (

@@ -138,6 +138,18 @@ class Estimator:
         return self.gpu is not None and self.compute_capability not in (None, self.gpu.compute_capability)
 
     @property
+    def reservation(self) -> str:
+        """What an estimate for another GPU than the one that engines are built for does not say."""
+        gpu, builder = self.gpu, title_of(self.flavor.name)
+        assert gpu is not None
+        return (
+            f"{builder} has no INT8 for compute capability {gpu.compute_capability} of {gpu.name}, so the "
+            f"graphs are those for {self.compute_capability}; the full TensorRT has, and requantizes within "
+            "convolutions, so that these can be much faster in INT8 there: time engines on the device with "
+            "'trtint8 bench'"
+        )
+
+    @property
     def quantization_target(self) -> QuantizationTarget:
         """What Q/DQ pairs are placed for: what the builder runs in INT8, at the costs of the GPU."""
         own = quantization_target(self.flavor, self.options.build)
@@ -481,6 +493,8 @@ def audit(
             builder = f"kernels like those of {builder}"
         modules = modules_of(prepared.graph_model.graph)
         verdict, reasons = judge(engines, figures.name, builder, work.multiply_adds, modules)
+        if estimator.of_another_gpu:
+            verdict += f"; {estimator.reservation}"
         return Audit(
             model=loaded.name,
             gpu=figures,

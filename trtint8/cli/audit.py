@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from calibrators.data.inputs import shape_text
 from calibrators.errors import megabytes
-from calibrators.tensorrt.flavor import title_of
 from trtint8.auditing.audit import audit
 from trtint8.auditing.gpus import GPUS
 from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel, Cost
@@ -89,13 +88,6 @@ def _reservations(audit: Audit) -> Iterator[str]:
     gpu = audit.gpu
     if audit.compute_capability == "current":
         yield f"the engines were built for the GPU of this machine, not for {gpu.name}"
-    elif audit.of_another_gpu:
-        yield (
-            f"{title_of(audit.flavor)} has no INT8 for compute capability {gpu.compute_capability} of "
-            f"{gpu.name}; the full TensorRT has, and requantizes within convolutions, so that these can be "
-            f"much faster in INT8 than this estimate, which is of graphs for {audit.compute_capability}; "
-            "'trtint8 bench' times engines on the device"
-        )
     if audit.uncounted:
         yield f"the multiply-adds of {_listed(audit.uncounted)} are not known"
     if audit.left_out:

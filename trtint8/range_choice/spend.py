@@ -21,6 +21,7 @@ from calibrators.errors import TrtInt8Error
 from calibrators.operators import operator_of
 from calibrators.progress import SPENDING, progress_bar
 from calibrators.tables.choice import FloatLayers
+from trtint8.models.graph import modules_of
 from trtint8.models.session import open_graph_model
 from trtint8.models.shapes import StaticShapes, declared_sizes, multiply_adds, open_inputs
 from trtint8.quantization.attention import find_attentions
@@ -108,7 +109,7 @@ def choose_float_layers(
     noise = _noise_of(compared, amax, costs.cheap, samples[choosing])
     sets = costs.sets(noise)
     if not sets:
-        return none(reason="every layer takes more of the time")
+        return none(reason=f"every layer takes more than {share:.1%} of the time")
     runs = (len(sets) + 1) * choosing.stop + 2 * (judging[-1].stop - half)
     with (
         progress_bar(SPENDING, runs, enabled=progress) as advance,
@@ -129,8 +130,16 @@ def choose_float_layers(
         return none(reason="other samples do not show that layers in float gain something")
     # The last digits depend on how many samples were run at once.
     int8, spent = (round(-noise.worst_level, 2) for noise in (before, after))
+    known = modules_of(compared.model.graph)
     return FloatLayers(
-        best, share, round(costs.of(best), 6), len(costs.possible), int8, spent, before.levels.size
+        best,
+        share,
+        round(costs.of(best), 6),
+        len(costs.possible),
+        int8,
+        spent,
+        before.levels.size,
+        modules={name: known[name] for name in best if name in known},
     )
 
 

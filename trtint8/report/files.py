@@ -432,8 +432,8 @@ def _recognized(path: Path) -> _File | None:
             return _File(path, kind)
     if {"quantized", "layers", "converged"} <= document.keys():
         raise TableError(
-            f"'{path}' is what 'trtint8 sensitivity --json' prints; measure again with -o, which writes "
-            "the file that a report reads, or leave it out"
+            f"'{path}' is what 'trtint8 sensitivity --json' prints, and a report reads what 'trtint8 "
+            "sensitivity -o' and Sensitivity.save write; give that, or leave it out"
         )
     for kind, one in _DOCUMENTS.items():
         if one.fields <= document.keys():

@@ -124,7 +124,8 @@ def _intended(
             if operator_of(node).is_weighted
         }
     if engine is not None:
-        return dict.fromkeys(engine.quantized_nodes, ("", "INT8"))
+        in_float = [name for name, _ in engine.float_nodes]
+        return dict.fromkeys(engine.quantized_nodes, ("", "INT8")) | dict.fromkeys(in_float, ("", "float"))
     layers = sensitivity.layers if sensitivity else ()
     return {
         layer.node: (layer.operator, "INT8") for layer in layers if operator_named(layer.operator).is_weighted

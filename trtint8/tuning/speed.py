@@ -22,7 +22,6 @@ import onnx_ir as ir
 from calibrators.checks import FilePath, warn_user
 from calibrators.errors import BuildError, UnsupportedError
 from calibrators.tables.table import CalibrationTable
-from calibrators.tensorrt.flavor import title_of
 from trtint8.auditing.audit import Estimator, EstimatorOptions
 from trtint8.auditing.gpus import Gpu
 from trtint8.builder.build import BuiltEngine
@@ -344,11 +343,7 @@ class SpeedPlanner:
         sizes = table.provenance.input_sizes
         self._builder = Estimator.open(prepared, sizes, goal.gpu, goal.options)
         if goal.gpu is not None and self._builder.of_another_gpu:
-            warn_user(
-                f"{title_of(self._builder.flavor.name)} runs no INT8 on {goal.gpu.name}, of compute "
-                f"capability {goal.gpu.compute_capability}: times are estimated from its graphs for "
-                f"{self._builder.compute_capability}, and another TensorRT may gain more from INT8 there"
-            )
+            warn_user(self._builder.reservation)
         self._target, self._shapes = self._builder.quantization_target, self._builder.shapes
         #: What estimated times depend on beside the layers, the model and its table.
         self._circumstances = repr(
@@ -393,10 +388,13 @@ class SpeedPlanner:
             if plan.complete:
                 self._journal.remove()
             fp16, int8 = (f"{1e3 * seconds:.3g} ms" for seconds in (plan.fp16_seconds, plan.int8_seconds))
+            instead = "build it in FP16"
+            if plan.source == "estimated" and self._builder.of_another_gpu:
+                instead = "the full TensorRT may make it faster there: time it with trtexec on the device"
             raise UnsupportedError(
                 f"no layer is {'found' if plan.source != 'estimated' else 'estimated'} to be faster in INT8 "
                 f"than in FP16 on {plan.gpu}, where the network takes {fp16} in FP16 and {int8} in INT8; "
-                "build it in FP16"
+                f"{instead}"
             )
         return plan
 

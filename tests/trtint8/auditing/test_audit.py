@@ -77,6 +77,8 @@ def test_the_shapes_of_a_profile(rtx, table):
     assert found.shapes == {"images": (2, 1, 8, 8)}
     assert (found.compute_capability, found.of_another_gpu) == ("8.9", True)
     assert "on an H100 with kernels like those of TensorRT for RTX expect " in found.verdict
+    # It is in whatever shows the verdict, such as a report.
+    assert "TensorRT for RTX has no INT8 for compute capability 9.0 of H100" in found.verdict
     # What is slower in INT8 with this TensorRT may be faster with the one that runs there.
     assert set(found.engine("INT8+FP16").multiply_adds) == {"INT8"}
 

@@ -55,8 +55,7 @@ def test_json(rtx, table, capsys):
     printed, said = capsys.readouterr()
     found = parse("audit", json.loads(printed), "stdout")
     assert found.gpu.name == "H100"
-    [line] = said.splitlines()
-    assert "TensorRT for RTX has no INT8 for compute capability 9.0 of H100" in line and "8.9" in line
+    assert said == ""
 
 
 def test_an_unknown_gpu(table, refused):
@@ -78,9 +77,7 @@ def shown(monkeypatch, capsys):
 
 def test_what_is_not_known_is_said(shown):
     printed, said = shown(AUDIT)
-    first, *others = said.splitlines()
-    assert "TensorRT for RTX has no INT8 for compute capability 9.0 of Round" in first and "8.9" in first
-    assert others == [
+    assert said.splitlines() == [
         "the multiply-adds of 'c' and 2 other nodes are not known",
         "no kernel of the FP16 engine names 'b'",
     ]

@@ -54,6 +54,20 @@ def folders(tmp_path):
     return first, second
 
 
+def test_a_layer_that_one_engine_keeps_in_float_is_listed(folders):
+    """It is not among those that were meant to run in INT8 there."""
+    info = engine_info(table())
+    kept = dataclasses.replace(
+        info, quantized_nodes=info.quantized_nodes[1:], float_nodes=((info.quantized_nodes[0], "kept"),)
+    )
+    layer, floating = info.layers.layers
+    changed = dataclasses.replace(floating, onnx_nodes=layer.onnx_nodes, name=layer.name)
+    kept = dataclasses.replace(kept, layers=LayerReport((changed, floating)))
+    save_engine(folders[1] / "net.engine", bytes(3000), kept)
+    [row] = compare_runs(folders).layers
+    assert (row.name, row.values) == (info.quantized_nodes[0], ("INT8", "FP32"))
+
+
 def values_of(compared):
     """The values of each row, by its name."""
     return {row.name: row.values for row in compared.rows}
