@@ -119,14 +119,12 @@ def _tune(options: argparse.Namespace) -> Tuned:
             f"nothing was found within the budget ({tuned.goal}); on the samples tuned on this has "
             f"{tuned.goal.describe(tuned.score)}"
         )
-    if not (tuned.keeps_goal or options.keep_best):
+    if missed := not (tuned.keeps_goal or options.keep_best):
         output = _missed(output)
-        say(
-            f"the model, which is not shown to keep the budget, is '{output}'; with --keep-best it is "
-            f"'{options.output}'"
-        )
     warn_where_uncertain(tuned.accuracy.judgement)
     written = tuned.save(output, model=options.model)
+    if missed:
+        say(f"with --keep-best it is written as '{options.output}'")
     if tuned.complete:
         remove_checkpoint(checkpoint)
     if options.json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -48,7 +49,7 @@ def paragraphs(file: str, /, **values: Code | int) -> Code:
 
 def readme(file: str, source: DeploySource, /, **values: Code | int) -> Code:
     """A README: what the templates say of one kind of deployment, and what is the same in all of them."""
-    return template(
+    text = template(
         file,
         name=source.name,
         tensorrt=source.tensorrt,
@@ -58,6 +59,7 @@ def readme(file: str, source: DeploySource, /, **values: Code | int) -> Code:
         preprocessing=_preprocessing(source),
         **values,
     )
+    return Code(re.sub(r"\n{3,}", "\n\n", text))  # a part may be empty
 
 
 def files_of_programs(source: DeploySource) -> dict[str, str]:

@@ -170,6 +170,11 @@ def _labels_text(source: DeploySource) -> Code:
 def _batching_text(source: DeploySource) -> Code:
     batching = source.batching
     if batching is None:
+        if any(spec.shape and isinstance(spec.shape[0], int) for spec in source.info.inputs):
+            return Code(
+                "The model fixes the first dimension, so `max_batch_size` is 0: requests have full shapes, "
+                "and are not joined."
+            )
         return Code(
             "The first dimension is no batch that all inputs and outputs share, or samples change each other "
             "along it, so `max_batch_size` is 0: requests have full shapes and are not joined."

@@ -80,7 +80,10 @@ class Attention:
             (self.queries, limits.longest_queries, "queries"),
         ):
             if longest is not None and size is None:
-                return f"its number of {words} is not fixed, and INT8 takes at most {longest}"
+                return (
+                    f"its number of {words} is not fixed, and INT8 takes at most {longest}: fix it in the "
+                    "model, or build the float model with a profile"
+                )
             if longest is not None and size is not None and size > longest:
                 return f"it has {size} {words}, and INT8 takes at most {longest}"
         return None

@@ -109,7 +109,8 @@ class ReportFiles:
     @property
     def warnings(self) -> tuple[str, ...]:
         """That a budget is missed, what was warned of, with notes, and figures that no good network has."""
-        judgement = self.accuracy.judgement if self.accuracy else None
+        judged = self.accuracy or self.tuning
+        judgement = judged.judgement if judged else None
         said = [] if judgement is None or judgement.fits else list(judgement.notes[:1])
         kept = (self.table, self.engine, self.accuracy, self.sensitivity, self.audit, self.tuning)
         said += [warning for one in kept if one is not None for warning in one.warnings]

@@ -57,7 +57,7 @@ from trtint8.tuning.samples import (
 from trtint8.tuning.search import Recalibrate, Search
 from trtint8.tuning.speed import SpeedGoal, SpeedPlanner
 from trtint8.tuning.stopwatch import SpeedPlan
-from trtint8.validation.accuracy import Accuracy, Verdict, accuracy_html, accuracy_summary
+from trtint8.validation.accuracy import Accuracy, Judgement, Verdict, accuracy_html, accuracy_summary
 from trtint8.validation.budget import Budget, Goal, Score
 from trtint8.validation.class_scores import check_class_folders
 from trtint8.validation.metrics import Metric
@@ -122,6 +122,9 @@ class Tuned(records.Result):
         Raises:
             OutputError: A file cannot be written, is the original model, or stands beside the output without
                 being of an earlier tuning, or the output's name does not end in .onnx; then none is written.
+
+        Warns:
+            UserWarning: The samples do not show that the model keeps the budget.
         """
         output = check_model_name(output)
         table, log, float_file = files_beside(output)
@@ -151,7 +154,10 @@ class Tuned(records.Result):
             self.chosen,
             self.warnings,
             self.candidate.modules,
+            self.accuracy.judgement,
         )
+        if not self.keeps_goal:
+            warn_user(f"'{output}' is not shown to keep the budget ({self.goal})", kept=False)
         with written_together(output) as staged:
             if float_model:
                 save_model(self.candidate.model.graph_model, staged(float_model))
@@ -439,6 +445,7 @@ class TuningLog:
         warnings: What the calibration and the search warned of; empty in files of version 0.2 and older.
         modules: Names of the nodes that stay in float to the modules of PyTorch that they come from, if
             known.
+        judgement: What the samples to judge by say of the goal; None where an earlier version has written it.
     """
 
     command: str
@@ -453,6 +460,7 @@ class TuningLog:
     chosen: Count | None = None
     warnings: tuple[str, ...] = ()
     modules: Mapping[str, str] = field(default_factory=dict)
+    judgement: Judgement | None = None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -259,7 +260,10 @@ def number(text: str, source: str, line: int) -> float:
     try:
         return float(text)
     except ValueError:
-        raise TableError(f"'{source}' line {line}: '{text.strip()[:40]}' is not a number") from None
+        shown, header = text.strip()[:40], ""
+        if re.fullmatch("[0-9a-fA-F]{8}", shown):
+            header = "; TensorRT's calibration caches begin with a line such as TRT-8601-EntropyCalibration2"
+        raise TableError(f"'{source}' line {line}: '{shown}' is not a number{header}") from None
 
 
 def largest_magnitude(ends: Iterable[float]) -> float:

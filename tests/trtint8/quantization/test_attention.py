@@ -101,7 +101,11 @@ def test_queries_and_keys_of_different_numbers():
         ({"head": None}, "its number of channels per head is not known"),
         ({"keys": 513}, "it has 513 keys, and INT8 takes at most 512"),
         ({"queries": 513}, "it has 513 queries, and INT8 takes at most 512"),
-        ({"keys": None}, "its number of keys is not fixed, and INT8 takes at most 512"),
+        (
+            {"keys": None},
+            "its number of keys is not fixed, and INT8 takes at most 512: fix it in the model, or build the "
+            "float model with a profile",
+        ),
         ({"guarded": True}, "a Where replaces NaN behind its softmax"),
         ({"heads": 1}, None),
     ],

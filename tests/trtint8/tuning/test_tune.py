@@ -21,6 +21,7 @@ from trtint8.auditing.gpus import find_gpu
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 from trtint8.quantization.targets import TARGETS, KernelCosts
+from trtint8.report.files import find_report_files
 
 pytestmark = pytest.mark.slow
 
@@ -95,16 +96,22 @@ def normal(random, *shape):
     return random.standard_normal(shape).astype(np.float32)
 
 
-def test_a_budget_that_only_the_samples_tuned_on_keep_is_named(tuned):
+def test_a_budget_that_only_the_samples_tuned_on_keep_is_named(tuned, tmp_path):
     missed = dataclasses.replace(tuned.accuracy.judgement, fits=False, notes=("they miss it",))
     found = dataclasses.replace(tuned, accuracy=dataclasses.replace(tuned.accuracy, judgement=missed))
     assert tuned.fits and tuned.accuracy.judgement.goal == str(tuned.goal)
     words = f", within the budget ({tuned.goal}) on the samples tuned on, not on those held out>"
     assert repr(found).endswith(words)
     assert "they miss it" in found._repr_html_()
+    with pytest.warns(UserWarning, match="not shown to keep the budget"):
+        found.save(tmp_path / "t.onnx", model=DEMO_MODEL)
+    files = find_report_files([tmp_path])
+    assert files.warnings[0] == "they miss it"
 
 
-@pytest.mark.filterwarnings("ignore:on 32 samples")  # nearly all are of one class
+@pytest.mark.filterwarnings(
+    "ignore:on 32 samples", "ignore:.*not shown to keep"
+)  # nearly all are of one class
 def test_uneven_channels_are_equalized_and_the_float_model_is_kept(tmp_path):
     images = normal(np.random.default_rng(1), 128, 3, 6, 6)
     onnx.save(uneven(), tmp_path / "m.onnx")
@@ -278,6 +285,7 @@ def test_without_labels_it_is_agreement(wild_table, split):
     assert found.accuracy.agreement.value > found.accuracy.also["before"].agreement.value
 
 
+@pytest.mark.filterwarnings("ignore:.*not shown to keep the budget")
 def test_what_stays_in_float_becomes_fp16_where_asked(bare, held_out, tmp_path):
     found = trtint8.tune(DEMO_MODEL, bare, held_out, max_drop=0.5, float16=True)
     assert any(node.op_type == "Cast" for node in found.graph_model.graph)
@@ -286,6 +294,7 @@ def test_what_stays_in_float_becomes_fp16_where_asked(bare, held_out, tmp_path):
     assert found.float16 and written.command.endswith(" --float16 --float32-io")
 
 
+@pytest.mark.filterwarnings("ignore:.*not shown to keep the budget")
 def test_for_tensorrt_for_rtx_convolutions_get_the_form_that_stores_less(
     bare, held_out, tmp_path, monkeypatch
 ):

@@ -235,7 +235,8 @@ def reading_of(form: BatchForm, name: str | None = None) -> Reading:
         return reading
     raise CalibrationDataError(
         f"the outputs {_listed(form)} cannot be read in the layout '{name}' ({layout.words}); name "
-        f"another one of {', '.join(LAYOUTS)}, or none"
+        "none, give a metric with a decoder of yours, such as trtint8.MeanAveragePrecision(decode), or name "
+        f"another one of {', '.join(LAYOUTS)}"
     )
 
 
