@@ -101,7 +101,9 @@ TABLE = CalibrationTable(
     {IMAGES: HISTOGRAM},
     RangeChoice("mse", {"mse": 30.0}, {"mse": 4}, {LOGITS: 30.0}),
     warnings=("much noise",),
-    float_layers=FloatLayers(("head",), 0.01, 0.004, 3, 30.5, 33.0, 16, "for the test"),
+    float_layers=FloatLayers(
+        ("head",), 0.01, 0.004, 3, 30.5, 33.0, 16, "for the test", {"head": "model.head"}
+    ),
 )
 INFO = EngineInfo(
     flavor="tensorrt",

@@ -109,7 +109,7 @@ def choose_float_layers(
     noise = _noise_of(compared, amax, costs.cheap, samples[choosing])
     sets = costs.sets(noise)
     if not sets:
-        return none(reason=f"every layer takes more than {share:.1%} of the time")
+        return none(reason=f"every layer takes more than {100 * share:g} % of the time")
     runs = (len(sets) + 1) * choosing.stop + 2 * (judging[-1].stop - half)
     with (
         progress_bar(SPENDING, runs, enabled=progress) as advance,

@@ -76,7 +76,7 @@ def test_whatever_the_method(method, tensors):
     ("model", "samples", "options", "reason"),
     [
         (noisy_head(), 11, {}, "too few"),
-        (noisy_head(), 32, {"spend": 1e-6}, "more of the time"),
+        (noisy_head(), 32, {"spend": 1e-6}, "% of the time"),
         # Another layer makes nearly all of the noise.
         (noisy_head(before="third"), 32, {}, "gain"),
     ],
