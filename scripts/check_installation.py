@@ -28,7 +28,7 @@ from calibrators.imports import install_command
 from trtint8.cli.main import VERBS, main
 from trtint8.data import DEMO_MODEL
 
-_REFERENCE = Path(__file__).parents[1] / "docs/reference"
+_REFERENCE = Path(__file__).resolve().parents[1] / "docs/reference"
 
 #: In place of an extra: what may be refused in any words, because only some GPUs can do it.
 _GPU = "GPU"
@@ -122,7 +122,7 @@ def check() -> int:
 
 def _jobs() -> Iterator[tuple[str, str, Callable[[], object]]]:
     """What is done, each with the extras that it needs."""
-    pages = "\n".join(path.read_text(encoding="utf-8") for path in sorted(_REFERENCE.glob("*.md")))
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in sorted(_REFERENCE.rglob("*.md")))
     for name in [*(f"trtint8.{name}" for name in trtint8.__all__), *re.findall(r"^::: (\S+)", pages, re.M)]:
         yield name, "polygraphy" if "polygraphy" in name else "", partial(pkgutil.resolve_name, name)
     for verb in VERBS:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import trtint8
 from tests.installations import missing
 from tests.sampling import sample
 
@@ -40,6 +41,9 @@ def test_every_verb_and_public_name_works_or_names_its_extra(extras):
     script = "import runpy; runpy.run_path('scripts/check_installation.py', run_name='__main__')"
     done = run(script, f"trtint8{extras}")
     assert done.returncode == 0, done.stdout + done.stderr
+    [tried] = re.findall(r"of (\d+) things", done.stdout)
+    pages = (page.read_text() for page in (ROOT / "docs/reference").rglob("*.md"))
+    assert int(tried) > len(trtint8.__all__) + sum(page.count("\n::: ") for page in pages)
 
 
 @pytest.mark.slow
