@@ -65,7 +65,7 @@ from trtint8.models.model import (
 )
 from trtint8.models.samples.joining import takes_joined_samples
 from trtint8.models.serialization import fingerprint
-from trtint8.quantization.placement import place
+from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.quantize import (
     QuantizeOptions,
     has_one_scale,
@@ -454,14 +454,12 @@ class DeploySource:
             return [name for name in names if name in weighted]
         if not self._is_quantized:
             return []
-        rtx = place(prepared.graph_model, target=TARGETS["rtx"], float16=True)
-        usual, faster = (
-            {one.node for one in placed.decisions if one.quantized}
-            for placed in (place(prepared.graph_model), rtx)
-        )
         in_int8 = {node.name for node in in_float32(given).graph if any(map(reads_integers, node.inputs))}
-        if has_one_scale(given.graph_model) or in_int8 <= faster:  # others may be slower in INT8 than in FP16
-            usual &= faster
+        usual = _with_pairs(place(prepared.graph_model))
+        if self.has_types_in_graph:  # others may be slower in INT8 than in FP16
+            faster = _with_pairs(place(prepared.graph_model, target=TARGETS["rtx"], float16=True))
+            if has_one_scale(given.graph_model) or in_int8 <= faster:
+                usual &= faster
         return sorted(usual - in_int8)
 
     def qdq_files(self) -> dict[str, Model]:
@@ -511,6 +509,11 @@ def _refuse_without_effect(subject: str, instead: str, **given: object) -> None:
     """Refuses what is given and would be ignored, of what is deployed as it is."""
     if names := [Argument(name) for name, value in given.items() if value]:
         raise UnsupportedError(f"{subject}, so {names[0]} has no effect; leave it out, or give {instead}")
+
+
+def _with_pairs(placement: Placement) -> set[str]:
+    """Names of the nodes that read pairs."""
+    return {one.node for one in placement.decisions if one.quantized}
 
 
 def read_source(

@@ -14,7 +14,7 @@ from calibrators.errors import TableError, TrtInt8Error, UnsupportedError
 from calibrators.tables.formats.tensorrt_cache import parse
 from calibrators.tables.table import CalibrationTable
 from tests.behaviour.models import CASES
-from tests.trtint8.onnx_models import constants_of, conv_relu_conv, parsed, prepared_graph
+from tests.trtint8.onnx_models import Shaped, constants_of, conv_relu_conv, parsed, prepared_graph
 from trtint8.engine.file import EngineInfo, TensorSpec, save_engine
 from trtint8.engine.profiles import ShapeRange
 from trtint8.models.model import load_model, prepare
@@ -217,6 +217,20 @@ def test_what_was_kept_in_float_stays_so_where_pairs_are_placed_anew(target, flo
         folder = tmp_path / str(number)
         trtint8.deploy(tmp_path / "q.onnx", "triton", folder, **asked)
         assert weight_scales(deployed(folder)) == [16], asked
+
+
+def test_a_model_in_fp32_keeps_its_layers_in_float_not_because_fp16_is_faster(tmp_path):
+    """Its layer in INT8 is the one that FP16 would be slower for, by chance."""
+    g = Shaped(quantized=False)
+    hidden = g.Relu("relu", g.MatMul("large", "x", g.weights(2048, 4096)))
+    onnx.save(
+        g.model({"x": [8, 2048]}, g.MatMul("small", hidden, g.weights(4096, 64))), tmp_path / "net.onnx"
+    )
+    samples = np.random.default_rng(0).standard_normal((16, 2048)).astype(np.float32)
+    table = trtint8.calibrate(tmp_path / "net.onnx", samples, method="minmax", spend=0)
+    trtint8.write_quantized(tmp_path / "net.onnx", table, tmp_path / "q.onnx", keep_float=["small"])
+    trtint8.deploy(tmp_path / "q.onnx", "triton", tmp_path / "there", table=table)
+    assert weight_scales(deployed(tmp_path / "there")) == [4096]
 
 
 def test_pairs_of_another_tool_are_deployed(tmp_path):
