@@ -481,17 +481,21 @@ class _Int8Build:
         options = self.build.options
         if not files.wanted or options.strip_plan or options.dla_core is not None:
             return None
-        prepared, peaks = None, files.table.peaks if files.table else {}
-        if not self.finished:
-            prepared = self.prepared
-        elif FLOAT_MODEL in self.loaded.graph_model.metadata_props:
-            prepared = as_float_model(self.loaded)
-            # How large values become is not known; in a comparison of times, FP16 may hold them.
-            peaks = dict.fromkeys(tensor_names(prepared.graph_model), 1.0)
+        float_model = functools.partial(self._float_model, files.table)
         # The engine is built; what cannot be said of it is no reason to fail.
         with contextlib.suppress(TrtInt8Error):
-            return expect(self.build, files.built, files.graph_model, prepared, peaks, self._gpus())
+            return expect(self.build, files.built, files.graph_model, float_model, self._gpus())
         return None
+
+    def _float_model(self, table: CalibrationTable | None) -> tuple[Model, Mapping[str, float]] | None:
+        """The float model, prepared, and how large its tensors become; None where it is not known."""
+        if not self.finished:
+            return self.prepared, table.peaks if table else {}
+        if FLOAT_MODEL not in self.loaded.graph_model.metadata_props:
+            return None
+        prepared = as_float_model(self.loaded)
+        # How large values become is not known; in a comparison of times, FP16 may hold them.
+        return prepared, dict.fromkeys(tensor_names(prepared.graph_model), 1.0)
 
     def _gpus(self) -> tuple[Gpu, ...]:
         """The GPUs whose figures count: those that are named, or else this machine's, if there is one."""

@@ -235,12 +235,12 @@ def find_worst(
             labels = batches.labels[fed : fed + rows] if is_class_indices(batches.labels) else None
             if not fed:
                 # Decided once, because a batch of one sample does not tell embeddings from class scores.
-                is_classifier = next(iter(wanted)) in BatchForm.of(wanted, labels, rows).class_outputs
-                classes = next(iter(wanted.values())).shape[-1] if is_classifier else 0
-                if is_classifier and class_names and len(class_names) != classes:
+                name, scores = next(iter(wanted.items()))
+                is_classifier = name in BatchForm.of(wanted, labels, rows).class_outputs
+                if is_classifier and class_names and len(class_names) != scores.shape[-1]:
                     raise CalibrationDataError(
                         f"{Argument('class_names')} has {counted(len(class_names), 'name')}, and output "
-                        f"'{next(iter(wanted))}' {classes} classes; give the names of all of them"
+                        f"'{name}' {scores.shape[-1]} classes; give the names of all of them"
                     )
             measured = measure_batch(wanted, got, labels, rows, is_classifier=is_classifier, first=fed)
             flips += sum(sample.flipped for sample in measured)

@@ -164,8 +164,7 @@ def expect(
     build: Build,
     built: BuiltEngine,
     graph_model: ir.Model,
-    prepared: Model | None,
-    peaks: Mapping[str, float],
+    float_model: Callable[[], tuple[Model, Mapping[str, float]] | None],
     gpus: Sequence[Gpu],
 ) -> Expectation | None:
     """How long an engine takes beside FP16: measured on this machine's GPU, or estimated.
@@ -174,8 +173,8 @@ def expect(
         build: How it was built.
         built: The engine.
         graph_model: The model that it was built from.
-        prepared: The float model; None where there is none to build in FP16.
-        peaks: Name of each tensor to its largest magnitude.
+        float_model: Gives the float model, and the name of each tensor to its largest magnitude; None where
+            there is none to build in FP16. It is called where it is needed.
         gpus: The GPUs that it was built for.
 
     Returns:
@@ -196,7 +195,8 @@ def expect(
     ):
         engines = [built]
         # TensorRT for RTX builds in seconds; TensorRT times kernels, which takes minutes.
-        if build.flavor.builds_without_gpu and prepared is not None:
+        if build.flavor.builds_without_gpu and (known := float_model()) is not None:
+            prepared, peaks = known
             half = replace(
                 build,
                 profiles=built.profiles,
@@ -212,8 +212,8 @@ def expect(
             (own.least, own.most),
             (beside[0].seconds, beside[0].seconds) if beside else None,
         )
-    if len(gpus) == 1 and prepared is not None:
-        return _estimated(build, graph_model, prepared, peaks, gpus[0], shapes)
+    if len(gpus) == 1 and (known := float_model()) is not None:
+        return _estimated(build, graph_model, *known, gpus[0], shapes)
     return None
 
 
